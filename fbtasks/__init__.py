@@ -147,7 +147,7 @@ def _unknown(name: str) -> AttributeError | ImportError:
     looks_for_submodule = frame.f_globals.get("__name__") == "importlib._bootstrap"
     if looks_for_submodule or name.startswith("__"):
         return AttributeError(missing, name=name)
-    from fbtasks.celery_words import NAMES, instead
+    from fbtasks.tasks.celery_words import NAMES, instead
 
     # "from fbtasks import NAME" replaces the text of an AttributeError, and keeps that of an ImportError.
     if frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]:

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
-from fbtasks.conf import Conf
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.conf import Conf
 from fbtasks.database.database import Database
+from fbtasks.database.operations import migrate
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.features.limits.gates import Gates
@@ -28,7 +29,6 @@ from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.notify.outcomes import OutcomeReader
 from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.queue.result import AsyncResult
-from fbtasks.services.database import migrate
 from fbtasks.tasks import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import refuse_unknown, shows, takes, typed
@@ -99,7 +99,7 @@ class FBTasks:
 
         def __getattr__(self, name: str) -> Any:
             """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.celery_words import APP_ATTRIBUTES, no_attribute
+            from fbtasks.tasks.celery_words import APP_ATTRIBUTES, no_attribute
 
             raise AttributeError(no_attribute("an app", name, APP_ATTRIBUTES), name=name, obj=self)
 

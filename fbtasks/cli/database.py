@@ -7,10 +7,11 @@ import click
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
 from fbtasks.cli.output import answer, say
+from fbtasks.database import operations as service
 from fbtasks.features.limits import operations as limits
+from fbtasks.features.queues.operations import apply_queues
 from fbtasks.features.schedules import operations as schedules
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.services import database as service
 
 
 @click.command()
@@ -27,7 +28,7 @@ def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
         applied = subscriptions.Applied([], {})
         if database.app_path:
             app.load()
-            queues = service.apply_queues(app.database, app.name, app.queues.values())
+            queues = apply_queues(app.database, app.name, app.queues.values())
             limited = limits.apply_limits(app.database, app.name, app.limits.values())
             ticking = schedules.apply_schedules(app.database, app.name, app.schedules)
             applied = subscriptions.apply(app.database, app.name, app.feeds())

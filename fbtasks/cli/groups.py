@@ -54,7 +54,7 @@ class CommandGroup(click.Group):
         return name, command, rest
 
     def _no_command(self, ctx: click.Context, name: str) -> str:
-        from fbtasks.celery_words import COMMANDS, INSPECT_COMMANDS, instead
+        from fbtasks.tasks.celery_words import COMMANDS, INSPECT_COMMANDS, instead
 
         words = COMMANDS if ctx.parent is None else INSPECT_COMMANDS if self.table is INSPECT else {}
         if (
@@ -89,7 +89,7 @@ class CommandGroup(click.Group):
 
 def _no_option(error: click.NoSuchOption) -> click.UsageError:
     """Returns the error for an option that does not exist, with what to use instead."""
-    from fbtasks.celery_words import COMMAND_OPTIONS, instead
+    from fbtasks.tasks.celery_words import COMMAND_OPTIONS, instead
 
     words = dict(COMMAND_OPTIONS["fbtasks"])
     known = [] if error.ctx is None else [name for param in error.ctx.command.params for name in param.opts]

@@ -16,8 +16,8 @@ from fbtasks.features.sources import operations as source_service
 from fbtasks.features.workflows import operations as workflow_service
 from fbtasks.queue import operations as task_service
 from fbtasks.queue import pausing
+from fbtasks.queue.spool import Spool
 from fbtasks.queue.workers import list_workers
-from fbtasks.spool import Spool
 from fbtasks.states import State
 from fbtasks.tasks.serialize import show_json
 from fbtasks.tasks.showing import count

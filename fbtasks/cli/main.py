@@ -10,7 +10,7 @@ from fbtasks.cli.commands import COMMANDS, INSPECT, LIMITS, SCHEDULES, SUBSCRIPT
 from fbtasks.cli.groups import CommandGroup
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
-from fbtasks.threads import end_by_signals
+from fbtasks.system.threads import end_by_signals
 from fbtasks.version import VERSION
 
 _EXIT_CODES: Final = {ConfigurationError: 2, DatabaseReplaced: 66}

@@ -15,9 +15,9 @@ import click
 
 from fbtasks.app import FBTasks
 from fbtasks.cli.output import say
-from fbtasks.clock import LONGEST
 from fbtasks.errors import ConfigurationError
-from fbtasks.importing import import_app
+from fbtasks.run.importing import import_app
+from fbtasks.timing import LONGEST
 
 T = TypeVar("T")
 _MOST: Final = LONGEST.total_seconds()
@@ -48,7 +48,7 @@ class DatabaseArgs:
 
         While the command runs it ends the process when the embedded engine hangs.
         """
-        from fbtasks.services.database import end_when_engine_hangs
+        from fbtasks.database.operations import end_when_engine_hangs
 
         stay = end_when_engine_hangs(lambda text: say(f"Error: {text}", err=True))
         click.get_current_context().call_on_close(stay)

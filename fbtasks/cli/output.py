@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from fbtasks.spool import Spool
+    from fbtasks.queue.spool import Spool
 
 T = TypeVar("T")
 OBEYED: Final = re.compile(

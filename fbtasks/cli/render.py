@@ -19,7 +19,7 @@ from fbtasks.features.schedules.operations import ScheduleRow
 from fbtasks.features.sources.managing import Connection, Step
 from fbtasks.features.sources.operations import LoadedSource, SourceRow
 from fbtasks.features.workflows.operations import ON_FAILURE, FoldedLine
-from fbtasks.spool import Spool
+from fbtasks.queue.spool import Spool
 from fbtasks.states import State
 from fbtasks.tasks.call import TaskRow, WorkerRow
 from fbtasks.tasks.showing import count, sentence

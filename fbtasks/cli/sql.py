@@ -20,7 +20,7 @@ from fbtasks.cli.output import say
 from fbtasks.cli.splitter import Splitter
 from fbtasks.database.adhoc import Answer, Statements
 from fbtasks.errors import FBTasksError
-from fbtasks.threads import Background
+from fbtasks.system.threads import Background
 from fbtasks.url import DatabaseURL
 
 _PROMPT: Final = "SQL> "

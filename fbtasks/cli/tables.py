@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fbtasks.cli.output import visible, write
-from fbtasks.spool import Spool
+from fbtasks.queue.spool import Spool
 
 _GAP: Final = 2
 """Columns of the screen between two columns of a table."""

@@ -13,13 +13,13 @@ import click
 from fbtasks.app import FBTasks
 from fbtasks.cli.options import Seconds, announce
 from fbtasks.errors import ConfigurationError, FBTasksError
-from fbtasks.importing import import_app, refuse_green_threads
 from fbtasks.queue.register.hosts import host_name
+from fbtasks.queue.shares import Share, parse_shares, share_text
+from fbtasks.run.importing import import_app, refuse_green_threads
 from fbtasks.tasks import checks
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions
-from fbtasks.worker.shares import Share, parse_shares, share_text
 from fbtasks.worker.supervisor import work
 
 logger = logging.getLogger("fbtasks.worker")
@@ -35,7 +35,7 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the pool of that name."""
-        from fbtasks.celery_words import POOLS as WORDS
+        from fbtasks.tasks.celery_words import POOLS as WORDS
 
         if value in WORDS:
             self.fail(f"{value!r} is a pool of Celery's: {WORDS[value]}.", param, ctx)

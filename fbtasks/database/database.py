@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.database import anew, features, generations, migrate
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError

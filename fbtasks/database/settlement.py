@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
 from fbtasks.firebird.session import INSERT, NO_AUTO_UNDO, READ, UPDATE, Transaction
 

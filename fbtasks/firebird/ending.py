@@ -23,7 +23,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.firebird import freeing, watchdog
 
 PATIENCE: Final = 2.0

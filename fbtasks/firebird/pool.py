@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import DatabaseUnavailable, PoolTimeout
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Session

@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from fbtasks import faults
 from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.discard import discard
 from fbtasks.firebird.packed import PackedCall
 from fbtasks.firebird.transfer import PIECE, downloads, uploads
 from fbtasks.firebird.translate import is_read_only, translate
+from fbtasks.system import faults
 from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from fbtasks.firebird import fork
-from fbtasks.threads import LEFT_ALONE
+from fbtasks.system.threads import LEFT_ALONE
 
 _ROOM: Final = 512  # bytes, more than any struct sigaction; its first field is the handler
 _LIBRARIES: Final = ("libfbclient", "libEngine")

@@ -26,11 +26,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from fbtasks import clock, threads
+from fbtasks import timing as clock
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.embedded.reaper import reap_children
-from fbtasks.threads import Background
+from fbtasks.system import threads
+from fbtasks.system.threads import Background
 
 PATIENCE: Final = 20.0
 """Seconds in which a server must have answered, or taken a piece of a long value. Nothing else takes as long."""

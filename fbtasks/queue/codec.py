@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import EnqueueError, StatementRefused
 from fbtasks.tasks.call import (
     Advanced,

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.database import generations
 from fbtasks.errors import ConflictError
 from fbtasks.features.limits import duty as task_limits
@@ -22,7 +23,6 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.room_upkeep import Room
 from fbtasks.states import State
-from fbtasks.store import keyvalues
 from fbtasks.tasks.showing import count
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from fbtasks.queue import results, tasks
 from fbtasks.queue.choosing import InCode
 from fbtasks.queue.housekeeping import prune as prune_batches
 from fbtasks.queue.results import Filter as Filter
+from fbtasks.queue.spool import Spool
 from fbtasks.queue.waiting import why_waiting
-from fbtasks.spool import Spool
 from fbtasks.states import State
 from fbtasks.tasks.call import Stored, TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload

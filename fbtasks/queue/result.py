@@ -7,7 +7,7 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -63,7 +63,7 @@ class AsyncResult(NodeResult, Generic[R]):
 
         def __getattr__(self, name: str) -> Any:
             """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.celery_words import RESULT_ATTRIBUTES, no_attribute
+            from fbtasks.tasks.celery_words import RESULT_ATTRIBUTES, no_attribute
 
             raise AttributeError(no_attribute("a result", name, RESULT_ATTRIBUTES), name=name, obj=self)
 

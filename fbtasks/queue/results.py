@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.queue.codec import CHUNK

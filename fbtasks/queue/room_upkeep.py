@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import room
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.features.workflows.plan import Follows, Link, Plan
 from fbtasks.queue.notify.outcomes import Wait

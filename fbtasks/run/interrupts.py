@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import HeartbeatTimeout, SoftTimeLimitExceeded, TimeLimitExceeded
-from fbtasks.threads import answer
+from fbtasks.system.threads import answer
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task

@@ -41,7 +41,7 @@ class Request:
 
         def __getattr__(self, name: str) -> Any:
             """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.celery_words import REQUEST_ATTRIBUTES, no_attribute
+            from fbtasks.tasks.celery_words import REQUEST_ATTRIBUTES, no_attribute
 
             raise AttributeError(no_attribute("a request", name, REQUEST_ATTRIBUTES), name=name, obj=self)
 

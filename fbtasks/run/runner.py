@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.features.sources.runs import arguments
 from fbtasks.features.workflows.inputs import given_by

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import (
     CommitUncertain,
     ConflictError,

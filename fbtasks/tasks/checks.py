@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta, tzinfo
 from typing import Any, Final
 
-from fbtasks.clock import LONGEST
 from fbtasks.errors import ConfigurationError, FBTasksError
+from fbtasks.timing import LONGEST
 
 Check = Callable[[str, Any], Any]
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")

@@ -167,7 +167,7 @@ class Task(TaskCalls[P, R]):
 
         def __getattr__(self, name: str) -> Any:
             """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.celery_words import TASK_ATTRIBUTES, no_attribute
+            from fbtasks.tasks.celery_words import TASK_ATTRIBUTES, no_attribute
 
             words = {field: f"task.options.{field}" for field in options_of(TaskOptions)} | TASK_ATTRIBUTES
             raise AttributeError(no_attribute("a task", name, words), name=name, obj=self)

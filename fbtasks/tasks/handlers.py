@@ -132,7 +132,7 @@ def class_options(kind: type[Any], root: type, known: Iterable[str]) -> dict[str
 
 
 def _refuse(kind: type[Any], names: Iterable[str]) -> None:
-    from fbtasks.celery_words import TASK_OPTIONS
+    from fbtasks.tasks.celery_words import TASK_OPTIONS
 
     for name in sorted(set(names) & TASK_OPTIONS.keys()):
         raise TaskDefinitionError(

@@ -206,7 +206,7 @@ def unknown(what: str, words: str, *declared: type, kind: type[FBTasksError] = T
     """Returns what makes the error for options that none of *declared* has; *words* names the table of Celery's."""
 
     def refuse(names: Iterable[str]) -> FBTasksError:
-        from fbtasks import celery_words  # for mistakes alone
+        from fbtasks.tasks import celery_words  # for mistakes alone
 
         known = {name: option for each in declared for name, option in options_of(each).items()}
         return kind(celery_words.unknown_options(what, names, getattr(celery_words, words), known))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import EnqueueError
 from fbtasks.tasks import checks
 from fbtasks.tasks.call import When

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.codec import Ends
+from fbtasks.queue.shares import Share
 from fbtasks.tasks.call import Claim, Claims, batch_of
-from fbtasks.worker.shares import Share
 from fbtasks.worker.turns import Turns
 
 LOOK_BACK: Final = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.database.database import SHUT_DOWN_LOOK, Database
 from fbtasks.errors import DatabaseError, DatabaseShutDown
 from fbtasks.firebird.session import Session

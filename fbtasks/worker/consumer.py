@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.database.database import SHUT_DOWN_LOOK
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
@@ -25,9 +25,10 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.notify.listener import WatchedListener
+from fbtasks.queue.shares import own_limits
+from fbtasks.system.waking import Waker
 from fbtasks.tasks.call import Advanced, Released
 from fbtasks.tasks.showing import count
-from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import LOCKED, OPENS, Burst, Draining
 from fbtasks.worker.handing_out import HandOut
@@ -37,7 +38,6 @@ from fbtasks.worker.membership import Membership
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
 from fbtasks.worker.pools.base import Executor
-from fbtasks.worker.shares import own_limits
 from fbtasks.worker.upkeep import Upkeep
 
 logger = logging.getLogger("fbtasks.worker")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.database.migrate import latest_version
 from fbtasks.errors import DatabaseReplaced
 from fbtasks.states import State

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice, takewhile
 from typing import Any, Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import ConflictError
 from fbtasks.features.limits.gating import Gating
 from fbtasks.features.workflows.inputs import INPUTS_GONE

@@ -14,7 +14,6 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from fbtasks import sockets
 from fbtasks.config import Settings
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseError
@@ -22,6 +21,7 @@ from fbtasks.firebird.identity import Mark
 from fbtasks.firebird.session import Session
 from fbtasks.queue.register import hosts
 from fbtasks.queue.register.registration import Registration
+from fbtasks.system import sockets
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.pools.child.lifeline import die_with_parent

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import ConflictError
 
 logger = logging.getLogger("fbtasks.worker")

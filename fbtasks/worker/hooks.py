@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.features.workflows import store as flows

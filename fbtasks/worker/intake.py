@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import ConflictError
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
+from fbtasks.queue.shares import Share
 from fbtasks.tasks.call import Claims
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.handing_out import HandOut
@@ -18,7 +19,6 @@ from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import Outcomes
 from fbtasks.worker.parked import ParkedNames
-from fbtasks.worker.shares import Share
 
 POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0

@@ -18,7 +18,7 @@ from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.request import current_request

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird import connections
@@ -17,12 +17,12 @@ from fbtasks.firebird.session import INSERT, Session
 from fbtasks.queue.register import hosts, processes
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
+from fbtasks.queue.shares import Share, share_text
 from fbtasks.tasks.call import HeartbeatReply
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.child_status import ChildStatus
-from fbtasks.worker.shares import Share, share_text
 
 logger = logging.getLogger("fbtasks.worker")
 

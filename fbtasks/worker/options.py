@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fbtasks.worker.shares import Share
+from fbtasks.queue.shares import Share
 
 LEASE: Final = 30.0
 POOLS: Final = ("processes", "threads", "asyncio", "solo")

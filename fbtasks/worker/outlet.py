@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from fbtasks import sockets
-from fbtasks.threads import Background
+from fbtasks.system import sockets
+from fbtasks.system.threads import Background
 
 MOST: Final = 1 << 20
 """Bytes that wait for a file that takes no more."""

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 
 logger = logging.getLogger("fbtasks.worker")
 LOOK: Final = 60.0

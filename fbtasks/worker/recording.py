@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.duty import ProgressNotes

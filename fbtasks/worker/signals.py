@@ -14,8 +14,8 @@ import threading
 from types import FrameType
 from typing import Final
 
-from fbtasks import clock
-from fbtasks.threads import LEFT_ALONE, Background, answer, end_by
+from fbtasks import timing as clock
+from fbtasks.system.threads import LEFT_ALONE, Background, answer, end_by
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.pools.solo import SoloExecutor
 

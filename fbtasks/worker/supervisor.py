@@ -7,7 +7,7 @@ import os
 import sys
 from datetime import timedelta
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.database.migrate import check_identity
 from fbtasks.firebird.embedded import mutex_repair

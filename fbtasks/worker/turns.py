@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from fbtasks.worker.shares import Share
+from fbtasks.queue.shares import Share
 
 
 class Turns:

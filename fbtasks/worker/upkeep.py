@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird.session import Session

@@ -17,10 +17,10 @@ import pytest
 from support.proxy import Proxy
 from support.sql import rows
 
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import Publication
 from fbtasks.database import grants
 from fbtasks.firebird import connections
-from fbtasks.store import messages
-from fbtasks.store.messages import Publication
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance

@@ -166,6 +166,6 @@ def test_an_operator_killed_while_cancelling(project, producer, wait_for, moment
 
 
 def test_the_points_cost_nothing_in_production():
-    from fbtasks import faults
+    from fbtasks.system import faults
 
     assert not faults.armed

@@ -17,10 +17,10 @@ from kombu.exceptions import ChannelError
 from support.sql import one, rows
 
 import fbtasks.kombu
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import Publication
+from fbtasks.contrib.celery.transport.address import url_of
 from fbtasks.errors import ConfigurationError, SerializationError
-from fbtasks.kombu.address import url_of
-from fbtasks.store import messages
-from fbtasks.store.messages import Publication
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance

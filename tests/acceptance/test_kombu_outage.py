@@ -12,9 +12,9 @@ from support.proxy import Proxy
 from support.sql import rows
 
 import fbtasks.kombu
+from fbtasks.contrib.celery.transport.consumer import HEARTBEAT
+from fbtasks.contrib.celery.transport.transport import LEASE
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
-from fbtasks.kombu.consumer import HEARTBEAT
-from fbtasks.kombu.transport import LEASE
 from fbtasks.queue.register.processes import SHARE
 
 pytestmark = pytest.mark.acceptance

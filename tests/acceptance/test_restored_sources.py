@@ -11,10 +11,10 @@ from support.services import services_of
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
+from fbtasks.database import operations as database
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources import operations as source_service
 from fbtasks.firebird import connections
-from fbtasks.services import database
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 

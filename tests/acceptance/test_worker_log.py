@@ -14,7 +14,7 @@ from support.signals import inherited
 from support.sql import rows
 from support.variants import slow
 
-from fbtasks.threads import LEFT_ALONE
+from fbtasks.system.threads import LEFT_ALONE
 
 pytestmark = pytest.mark.acceptance
 

@@ -5,9 +5,9 @@ from itertools import count
 from kombu import Connection, Queue
 from support.sql import execute, named, one
 
+from fbtasks.contrib.celery.store import keyvalues, messages
+from fbtasks.contrib.celery.store.messages import DONE, Publication, QueueSpec
 from fbtasks.queue.register import processes
-from fbtasks.store import keyvalues, messages
-from fbtasks.store.messages import DONE, Publication, QueueSpec
 
 from .scene import Line, Scene
 from .waiting import COUNTS

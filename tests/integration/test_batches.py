@@ -10,7 +10,8 @@ from support.draining import drain
 from support.held import nothing_left
 from support.sql import NOW, execute, held, one, rows
 
-from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, clock, group
+from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, group
+from fbtasks import timing as clock
 from fbtasks.features.queues import duty as queue_limits
 from fbtasks.queue import pausing, tasks
 from fbtasks.tasks.call import Crashed, Finished, Released, Retry, Several, Succeeded, batch_of

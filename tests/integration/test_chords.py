@@ -7,12 +7,12 @@ from celery.result import AsyncResult, GroupResult
 from celery.utils.functional import regen
 from support.sql import one
 
-from fbtasks.celery.chords import shape_of
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.chords import shape_of
+from fbtasks.contrib.celery.store import chords
+from fbtasks.contrib.celery.store.chords import Part
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird.session import INSERT
-from fbtasks.store import chords
-from fbtasks.store.chords import Part
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.emptied

@@ -12,14 +12,14 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import kombu as transport
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.transport import process as processes
+from fbtasks.contrib.celery.transport import settlements
+from fbtasks.contrib.celery.transport.claims import Uncertain
+from fbtasks.contrib.celery.transport.thread import ConsumerThread
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable
-from fbtasks.kombu import process as processes
-from fbtasks.kombu import settlements
-from fbtasks.kombu.claims import Uncertain
-from fbtasks.kombu.thread import ConsumerThread
 from fbtasks.queue.register import processes as register
-from fbtasks.store import messages
 from fbtasks.url import DatabaseURL
 
 LINGER = 0.3

@@ -9,11 +9,11 @@ from firebird.driver import connect_server
 from support.programs import started
 
 from fbtasks import FBTasks
+from fbtasks.database.operations import adopt
 from fbtasks.firebird import connections
 from fbtasks.queue.register import processes
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
-from fbtasks.services.database import adopt
 from fbtasks.sql import numbered
 
 LEASE = 10.0

@@ -6,7 +6,7 @@ from contextlib import closing
 from support.sql import rows
 
 from fbtasks.config import Settings
-from fbtasks.kombu.process import ConsumerProcess
+from fbtasks.contrib.celery.transport.process import ConsumerProcess
 
 
 class Channel:

@@ -6,7 +6,7 @@ import pytest
 from support.capture import script
 from support.sql import execute
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.features.sources import managing as subscriptions

@@ -5,9 +5,9 @@ from contextlib import closing
 import pytest
 from support.sql import execute, named, out_of_order, table_reads
 
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, LowWaterMarks, Publication, QueueSpec, Taken
 from fbtasks.queue.register import processes
-from fbtasks.store import messages
-from fbtasks.store.messages import DONE, GIVEN_BACK, LowWaterMarks, Publication, QueueSpec, Taken
 
 pytestmark = pytest.mark.emptied
 
@@ -173,7 +173,7 @@ def test_what_is_better_or_later_than_the_mark_comes_at_once_and_the_rest_when_t
 
 def test_marks_are_kept_for_a_while_and_until_something_is_given_back(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("fbtasks.store.messages.clock.monotonic", lambda: now[0])
+    monkeypatch.setattr("fbtasks.contrib.celery.store.messages.clock.monotonic", lambda: now[0])
     marks, taken = LowWaterMarks(), Taken()
     assert marks.get(1) is None
     taken.mark = 1

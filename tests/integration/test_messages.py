@@ -7,10 +7,10 @@ import pytest
 from support.sql import execute, held, named, one, table_reads
 
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.queue.register import hosts, processes
-from fbtasks.store import messages
-from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.emptied

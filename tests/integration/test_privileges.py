@@ -14,6 +14,8 @@ from support.users import Users
 
 from fbtasks import ResultTimeout
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import Publication, QueueSpec
 from fbtasks.database import grants
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import AuthenticationError, ConfigurationError
@@ -21,8 +23,6 @@ from fbtasks.queue import results, tasks
 from fbtasks.sql import grants as lines
 from fbtasks.sql import numbered
 from fbtasks.states import State
-from fbtasks.store import messages
-from fbtasks.store.messages import Publication, QueueSpec
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 

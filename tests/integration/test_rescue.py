@@ -9,9 +9,9 @@ from depth.counter import Counter
 from support.sql import execute, held, one, rows
 
 from fbtasks import kombu as transport
+from fbtasks.contrib.celery.transport.process import process_for
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import UPDATE
-from fbtasks.kombu.process import process_for
 from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
 from fbtasks.tasks.call import Failed, Finished, Released, Stale

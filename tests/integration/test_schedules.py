@@ -13,7 +13,8 @@ from support.draining import drain
 from support.programs import started
 from support.sql import NOW, execute, held, one, rows
 
-from fbtasks import FBTasks, clock
+from fbtasks import FBTasks
+from fbtasks import timing as clock
 from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.features.schedules import duty as ticks

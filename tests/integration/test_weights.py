@@ -8,14 +8,15 @@ import pytest
 from support.programs import command_line
 from support.sql import rows
 
-from fbtasks import FBTasks, clock
+from fbtasks import FBTasks
+from fbtasks import timing as clock
 from fbtasks.queue import tasks
+from fbtasks.queue.shares import Share, parse_shares
 from fbtasks.queue.workers import list_workers
 from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
-from fbtasks.worker.shares import Share, parse_shares
 
 
 def options(text, **more):

@@ -3,7 +3,7 @@
 import sys
 from contextlib import closing, contextmanager
 
-from fbtasks.importing import import_app
+from fbtasks.run.importing import import_app
 from fbtasks.worker.pools.children import ChildExecutor
 
 

@@ -247,7 +247,7 @@ def _become(worker, files):
     os.environ.update(worker["env"])
     time.tzset()
     tempfile.tempdir = None
-    importlib.reload(sys.modules["fbtasks.faults"])  # which reads the environment
+    importlib.reload(sys.modules["fbtasks.system.faults"])  # which reads the environment
     path = worker["env"].get("PYTHONPATH", "")
     sys.path[:1] = [worker["folder"], *filter(None, path.split(os.pathsep))]
     sys.argv[:] = ["fbtasks" if worker["code"] is None else "-c", *worker["arguments"]]

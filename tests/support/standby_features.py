@@ -6,6 +6,9 @@ from datetime import timedelta
 from unittest import mock
 
 from fbtasks import Ordered, Unique, chain, chord, debounce, group
+from fbtasks.contrib.celery.store import chords, keyvalues, messages
+from fbtasks.contrib.celery.store.chords import Part
+from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
 from fbtasks.database import generations
 from fbtasks.features.progress import store as progress
 from fbtasks.features.queues import operations as queues
@@ -18,9 +21,6 @@ from fbtasks.queue import pausing, tasks
 from fbtasks.queue.register import processes
 from fbtasks.sql import generation
 from fbtasks.states import State
-from fbtasks.store import chords, keyvalues, messages
-from fbtasks.store.chords import Part
-from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
 from fbtasks.tasks.call import Finished, Progress, Released, Succeeded
 
 from .capture import script

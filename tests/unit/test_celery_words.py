@@ -13,16 +13,9 @@ import click
 import pytest
 
 import fbtasks
-from fbtasks import (
-    AsyncResult,
-    ConfigurationError,
-    EnqueueError,
-    FBTasks,
-    Request,
-    TaskDefinitionError,
-    celery_words,
-)
+from fbtasks import AsyncResult, ConfigurationError, EnqueueError, FBTasks, Request, TaskDefinitionError
 from fbtasks.cli import main
+from fbtasks.tasks import celery_words
 from fbtasks.tasks.options import TaskOptions
 from fbtasks.worker.options import POOLS
 
@@ -120,9 +113,9 @@ def test_the_words_are_read_only_when_one_is_met() -> None:
         add = app.task(max_retries=5, name="add")(lambda a, b: a + b)
         assert add.delay(2, 3).get() == 5
         assert add.apply_async((2, 3), expires=60).get() == 5
-        assert "fbtasks.celery_words" not in sys.modules
+        assert "fbtasks.tasks.celery_words" not in sys.modules
         assert not hasattr(app, "amqp")
-        assert "fbtasks.celery_words" in sys.modules
+        assert "fbtasks.tasks.celery_words" in sys.modules
     """
     subprocess.run([sys.executable, "-W", "error", "-c", source], check=True, timeout=60)
 

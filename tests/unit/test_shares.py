@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fbtasks import ConfigurationError
-from fbtasks.worker.shares import Share, own_limits, parse_shares, queue_in, share_text
+from fbtasks.queue.shares import Share, own_limits, parse_shares, queue_in, share_text
 from fbtasks.worker.turns import Turns
 
 KNOWN = ["mail", "reports", "tenant:12", "shop:mail"]

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from fbtasks.spool import PART, Spool
+from fbtasks.queue.spool import PART, Spool
 
 
 def test_it_is_read_any_number_of_times():

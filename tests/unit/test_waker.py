@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fbtasks.waking import Waker
+from fbtasks.system.waking import Waker
 
 LONG = 60.0
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from fbtasks.contrib.celery.store.messages import Claimed
+from fbtasks.contrib.celery.transport import wire
 from fbtasks.errors import SerializationError
-from fbtasks.kombu import wire
-from fbtasks.store.messages import Claimed
 
 TASK = {"lang": "py", "task": "shop.price", "id": "1", "eta": None, "expires": None, "timelimit": [None, None]}
 

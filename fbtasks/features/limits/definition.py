@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
 from fbtasks.tasks import checks
 from fbtasks.tasks.checks import optional

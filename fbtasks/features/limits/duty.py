@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.tasks.call import Progress
 
 WAITS: Final = 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -10,7 +10,8 @@ from typing import Final
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.queues import store as limits
-from fbtasks.features.queues.definition import age_in, describe_window
+from fbtasks.features.queues.definition import QueueDefinition, age_in, describe_window
+from fbtasks.features.queues.duty import sync_queues
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.choosing import InCode
@@ -20,6 +21,11 @@ from fbtasks.queue.results import StatRow as StatRow
 
 _KNOWN_FOR: Final = timedelta(days=30)
 """How long a queue is known in which there is no task any more."""
+
+
+def apply_queues(database: Database, app: str, definitions: Iterable[QueueDefinition]) -> list[str]:
+    """Brings in what *app* says of its queues. Returns those that changed."""
+    return database.use(lambda session: sync_queues(session, app, definitions))
 
 
 @dataclass(frozen=True, slots=True)

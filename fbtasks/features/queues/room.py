@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.database.database import Database
 from fbtasks.errors import AuthenticationError, EnqueueError, QueueFull
 from fbtasks.features.queues.definition import QueueDefinition

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.database.values import as_utc
 from fbtasks.features.limits.definition import in_words
 from fbtasks.firebird.session import Session, Transaction

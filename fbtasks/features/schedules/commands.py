@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, json_argument, json_option, with_database
 from fbtasks.cli.output import answer, answer_changed, say, show_records

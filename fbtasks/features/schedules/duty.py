@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,

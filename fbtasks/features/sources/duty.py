@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.errors import (
     AuthenticationError,

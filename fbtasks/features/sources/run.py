@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import FBTasksError
 from fbtasks.features.sources.runs import Run, Step, check_call
 from fbtasks.features.sources.subscription import Subscription

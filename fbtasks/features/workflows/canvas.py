@@ -59,7 +59,7 @@ class Signature:
 
         def __getattr__(self, name: str) -> Any:
             """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.celery_words import SIGNATURE_ATTRIBUTES, no_attribute
+            from fbtasks.tasks.celery_words import SIGNATURE_ATTRIBUTES, no_attribute
 
             raise AttributeError(no_attribute("a signature", name, SIGNATURE_ATTRIBUTES), name=name, obj=self)
 

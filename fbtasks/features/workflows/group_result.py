@@ -8,13 +8,13 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
+from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeout, TaskNotFound
 from fbtasks.features.workflows.node_result import Application, NodeResult, revoke_all
 from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.queue.result import AsyncResult
 from fbtasks.states import State
-from fbtasks.store import keyvalues
 from fbtasks.tasks import checks
 from fbtasks.tasks.showing import count
 
@@ -78,7 +78,7 @@ class GroupResult(NodeResult):
 
         def __getattr__(self, name: str) -> Any:
             """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.celery_words import RESULT_ATTRIBUTES, no_attribute
+            from fbtasks.tasks.celery_words import RESULT_ATTRIBUTES, no_attribute
 
             raise AttributeError(no_attribute("a group's result", name, RESULT_ATTRIBUTES), name=name, obj=self)
 

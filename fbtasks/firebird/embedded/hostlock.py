@@ -25,10 +25,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.lockdir import folder_of, open_lock_file
-from fbtasks.threads import Background
+from fbtasks.system.threads import Background
 from fbtasks.url import DatabaseURL
 
 try:

@@ -36,7 +36,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import EngineError
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.namespace import pid_namespace

@@ -50,7 +50,7 @@ from typing import Any, Final
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.enginefiles import EVENT_CONDITION_AT, EVENT_MUTEX_AT, GUARD_AT, PLAIN, EngineFiles
 from fbtasks.firebird.embedded.lockdir import exclusive
-from fbtasks.threads import Background
+from fbtasks.system.threads import Background
 
 _FUTEX: Final = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine()) if sys.maxsize > 2**32 else None
 """The number of the system call; None where the layout of the engine's files is not known: with 32 bits."""

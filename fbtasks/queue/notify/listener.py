@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.firebird import fork
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import Session
-from fbtasks.threads import Background
+from fbtasks.system.threads import Background
 
 logger = logging.getLogger(__name__)
 Wake = Callable[[Iterable[str]], None]

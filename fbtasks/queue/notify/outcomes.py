@@ -16,15 +16,15 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.queue.notify.results import ResultListener, event_of
+from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Stored
-from fbtasks.threads import Background
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future

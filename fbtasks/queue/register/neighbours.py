@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.queue.register import hosts
 from fbtasks.queue.register.processes import SHARE
 from fbtasks.tasks.call import HeartbeatReply, Neighbour

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.shares import queue_in
 from fbtasks.tasks.call import HeartbeatReply, Neighbour, WorkerRow
-from fbtasks.worker.shares import queue_in
 
 Kind = Literal["worker", "consumer"]
 SHARE: Final = 7

@@ -308,7 +308,7 @@ BEGIN
 END^
 
 -- Settles (see SETTLE) and then claims up to MOST messages of one queue, those of the highest priority first. One row
--- for each 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way, but no
+-- for each 32,000 bytes: records packed as contrib/celery/store/messages.py reads them. Expired ones are taken away on the way, but no
 -- more than 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1,
 -- and nothing is claimed, when the consumer is not registered. A message that came back more often than the consumer's
 -- DELIVERY_LIMIT is taken away (see DEAD_LETTER) and told of with REDELIVERED below 0, and the priority 1 where there

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from fbtasks import sockets
 from fbtasks.features.workflows.plan import Link, Member, Plan
+from fbtasks.system import sockets
 from fbtasks.tasks.call import (
     Advanced,
     Call,

@@ -14,7 +14,7 @@ import os
 import struct
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.firebird.facts import KEY_SIZE
 from fbtasks.firebird.identity import FileIdentity, Mark
 from fbtasks.run.interrupts import SOFT, STOP

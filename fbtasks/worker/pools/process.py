@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fbtasks import clock, sockets
+from fbtasks import timing as clock
 from fbtasks.run.interrupts import SOFT, STOP
+from fbtasks.system import sockets
 from fbtasks.tasks.call import Claim, Failed, Outcome
 from fbtasks.worker.pools.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.pools.child_status import ChildStatus

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from fbtasks.errors import FBTasksError
-from fbtasks.threads import Background, deferred
+from fbtasks.system.threads import Background, deferred
 
 try:
     import resource

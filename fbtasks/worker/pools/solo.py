@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.features.sources.run import FedRunner
 from fbtasks.firebird.identity import Mark

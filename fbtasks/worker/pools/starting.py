@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.identity import Mark
 from fbtasks.worker.pools.process import Child

@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import Final, NoReturn
 
-from fbtasks.threads import LEFT_ALONE, unblock
+from fbtasks.system.threads import LEFT_ALONE, unblock
 from fbtasks.worker.outlet import takes_more
 
 BROKEN: Final = 70

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from fbtasks import sockets
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.reports import Reports
 from fbtasks.run.runner import RunResult
+from fbtasks.system import sockets
 from fbtasks.tasks.call import Succeeded
 from fbtasks.worker.pools.child.lifeline import identities, leave
 from fbtasks.worker.pools.child_status import ChildStatus

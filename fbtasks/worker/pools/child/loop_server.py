@@ -10,9 +10,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
+from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
 from fbtasks.tasks.definition import Task
-from fbtasks.threads import Background
 from fbtasks.worker.pools.child.link import ending
 from fbtasks.worker.pools.child.servers import ThreadServer
 from fbtasks.worker.pools.wire import Assignment, receive_task

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.embedded import mutex_repair
-from fbtasks.importing import import_app, refuse_green_threads
+from fbtasks.run.importing import import_app, refuse_green_threads
+from fbtasks.system.threads import Background
 from fbtasks.tasks import formats  # noqa: F401  # now, and not when the first task is to run
-from fbtasks.threads import Background
 from fbtasks.worker.logs import LogOptions, set_up
 from fbtasks.worker.pools.child.lifeline import die_with_parent
 from fbtasks.worker.pools.child.link import Link, ending

@@ -16,8 +16,8 @@ from fbtasks.features.sources.run import Calls, FedRunner
 from fbtasks.run.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.run.runner import Failure, RunResult
 from fbtasks.run.transactional import TransactionalRunner
+from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
-from fbtasks.threads import Background
 from fbtasks.worker.pools.child.link import Link, ending
 from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.wire import HOOK, Assignment, receive_task

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Final
 
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import Claimed, Taken
+from fbtasks.contrib.celery.transport import wire
+from fbtasks.contrib.celery.transport.inbox import Inbox
+from fbtasks.contrib.celery.transport.process import ConsumerProcess
+from fbtasks.contrib.celery.transport.qos import QoS
+from fbtasks.contrib.celery.transport.queues import ConsumedQueue
 from fbtasks.errors import DatabaseError
 from fbtasks.firebird.session import READ
-from fbtasks.kombu import wire
-from fbtasks.kombu.inbox import Inbox
-from fbtasks.kombu.process import ConsumerProcess
-from fbtasks.kombu.qos import QoS
-from fbtasks.kombu.queues import ConsumedQueue
-from fbtasks.store import messages
-from fbtasks.store.messages import Claimed, Taken
 
 logger = logging.getLogger("fbtasks.kombu")
 _UNLIMITED: Final = 100

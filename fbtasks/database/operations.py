@@ -10,8 +10,6 @@ from fbtasks.database import migrate as schema
 from fbtasks.database.database import Database
 from fbtasks.database.grants import ROLES as ROLES
 from fbtasks.errors import ForeignDatabaseError
-from fbtasks.features.queues.definition import QueueDefinition
-from fbtasks.features.queues.duty import sync_queues
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.session import Session
 
@@ -53,11 +51,6 @@ def migrate(database: Database, *, anew: bool = False) -> Migration:
     if anew:
         database.make_anew()
     return Migration(database.migrate(), schema.latest_version())
-
-
-def apply_queues(database: Database, app: str, definitions: Iterable[QueueDefinition]) -> list[str]:
-    """Brings in what *app* says of its queues. Returns those that changed."""
-    return database.use(lambda session: sync_queues(session, app, definitions))
 
 
 def find_copy(database: Database) -> str | None:

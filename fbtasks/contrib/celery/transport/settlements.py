@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.transport.alarm import Alarm
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import MOST_ATTEMPTS
-from fbtasks.kombu.alarm import Alarm
 from fbtasks.queue.codec import chunks
-from fbtasks.store import messages
 
 logger = logging.getLogger("fbtasks.kombu")
 _GATHER: Final = 0.01

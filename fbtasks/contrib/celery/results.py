@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.database.one_per_database import OnePerDatabase
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.firebird import fork
 from fbtasks.firebird.session import INSERT, Transaction
 from fbtasks.queue.notify.results import ResultListener, Waiter
-from fbtasks.store import keyvalues
 
 T = TypeVar("T")
 POLL: Final = 1.0

@@ -6,13 +6,13 @@ from typing import Any
 
 from kombu.utils.uuid import uuid
 
-from fbtasks.kombu import qos as quality
-from fbtasks.kombu import wire
-from fbtasks.kombu.batch import PublishBatch
-from fbtasks.kombu.declarations import DeclaringChannel, not_found
-from fbtasks.kombu.inbox import Inbox
-from fbtasks.kombu.receiver import Receiver, Subscription
-from fbtasks.store.messages import Publication
+from fbtasks.contrib.celery.store.messages import Publication
+from fbtasks.contrib.celery.transport import qos as quality
+from fbtasks.contrib.celery.transport import wire
+from fbtasks.contrib.celery.transport.batch import PublishBatch
+from fbtasks.contrib.celery.transport.declarations import DeclaringChannel, not_found
+from fbtasks.contrib.celery.transport.inbox import Inbox
+from fbtasks.contrib.celery.transport.receiver import Receiver, Subscription
 
 
 class Channel(DeclaringChannel):

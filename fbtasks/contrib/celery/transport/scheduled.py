@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from fbtasks.kombu.channel import Channel
+from fbtasks.contrib.celery.transport.channel import Channel
 
 _MOST: Final = 500
 """Tasks that a worker lists."""

@@ -13,16 +13,16 @@ from urllib.parse import quote
 from kombu.exceptions import ChannelError
 from kombu.transport import base, virtual
 
-from fbtasks import clock
+from fbtasks import timing as clock
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import DELIVERY_LIMIT
+from fbtasks.contrib.celery.transport import scheduled
+from fbtasks.contrib.celery.transport.address import DEFAULT_PORT, hide_alternates, hide_password, keep_queries, url_of
+from fbtasks.contrib.celery.transport.channel import Channel as _Channel
+from fbtasks.contrib.celery.transport.inbox import Inbox
+from fbtasks.contrib.celery.transport.process import ConsumerProcess, process_for
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseUnavailable, ForkError
 from fbtasks.firebird.session import READ
-from fbtasks.kombu import scheduled
-from fbtasks.kombu.address import DEFAULT_PORT, hide_alternates, hide_password, keep_queries, url_of
-from fbtasks.kombu.channel import Channel as _Channel
-from fbtasks.kombu.inbox import Inbox
-from fbtasks.kombu.process import ConsumerProcess, process_for
-from fbtasks.store import messages
-from fbtasks.store.messages import DELIVERY_LIMIT
 from fbtasks.version import VERSION
 
 LEASE: Final = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 
-from fbtasks import clock
+from fbtasks import timing as clock
 
 
 class Alarm:

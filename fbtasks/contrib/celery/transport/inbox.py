@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterable, Set
 from weakref import WeakSet
 
-from fbtasks.store.messages import OWN_EVENT
-from fbtasks.waking import Waker
+from fbtasks.contrib.celery.store.messages import OWN_EVENT
+from fbtasks.system.waking import Waker
 
 
 class Inbox:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from amqp.basic_message import Message
 from kombu.utils import json
 
+from fbtasks.contrib.celery.store.messages import LONGEST_NAME, Claimed, Publication
 from fbtasks.errors import SerializationError
-from fbtasks.store.messages import LONGEST_NAME, Claimed, Publication
 
 _LOCAL: Final = ("delivery_tag", "delivery_info", "body_encoding")
 """Properties that are those of one delivery."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from kombu.exceptions import BatchPublishError
 
+from fbtasks.contrib.celery.store.messages import Publication
 from fbtasks.errors import DatabaseError
-from fbtasks.store.messages import Publication
 from fbtasks.tasks.showing import count
 
 

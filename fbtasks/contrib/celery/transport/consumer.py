@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from fbtasks.contrib.celery.store import messages
 from fbtasks.database.migrate import refuse_copy
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird import connections
@@ -18,7 +19,6 @@ from fbtasks.firebird.session import READ
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
 from fbtasks.queue.room_upkeep import Room
-from fbtasks.store import messages
 
 logger = logging.getLogger("fbtasks.kombu")
 HEARTBEAT: Final = 1.0

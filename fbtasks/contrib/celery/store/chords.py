@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fbtasks.contrib.celery.store.keyvalues import INLINE, milliseconds
 from fbtasks.firebird.session import Transaction
-from fbtasks.store.keyvalues import INLINE, milliseconds
 
 
 @dataclass(frozen=True, slots=True)

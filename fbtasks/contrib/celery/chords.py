@@ -13,9 +13,9 @@ from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
 from celery.result import GroupResult, allow_join_result
 
-from fbtasks.celery.store import StoreAccess
-from fbtasks.store import chords
-from fbtasks.store.chords import Complete, Part
+from fbtasks.contrib.celery.results import StoreAccess
+from fbtasks.contrib.celery.store import chords
+from fbtasks.contrib.celery.store.chords import Complete, Part
 
 logger = logging.getLogger("fbtasks.celery")
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import Taken
+from fbtasks.contrib.celery.transport.settlements import Settlements
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, StatementRefused
-from fbtasks.kombu.settlements import Settlements
-from fbtasks.store import messages
-from fbtasks.store.messages import Taken
 
 _UNCLAIM: Final = 1.0
 """Seconds after which a claim whose answer was lost is given back once more."""

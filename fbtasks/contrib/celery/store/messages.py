@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from fbtasks import clock
+from fbtasks import timing as clock
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue.codec import chunks
 

@@ -9,21 +9,21 @@ from typing import Final
 from weakref import WeakSet
 
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.store.messages import DELIVERY_LIMIT, Taken
+from fbtasks.contrib.celery.transport.alarm import Alarm
+from fbtasks.contrib.celery.transport.claims import Claims
+from fbtasks.contrib.celery.transport.consumer import Consumer
+from fbtasks.contrib.celery.transport.inbox import Inbox, Inboxes
+from fbtasks.contrib.celery.transport.publisher import Publisher
+from fbtasks.contrib.celery.transport.qos import QoS
+from fbtasks.contrib.celery.transport.queues import ConsumedQueues
+from fbtasks.contrib.celery.transport.settlements import Settlements
+from fbtasks.contrib.celery.transport.thread import ConsumerThread
 from fbtasks.database.one_per_database import OnePerDatabase
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import DatabaseError, DatabaseReplaced
 from fbtasks.firebird import fork
-from fbtasks.kombu.alarm import Alarm
-from fbtasks.kombu.claims import Claims
-from fbtasks.kombu.consumer import Consumer
-from fbtasks.kombu.inbox import Inbox, Inboxes
-from fbtasks.kombu.publisher import Publisher
-from fbtasks.kombu.qos import QoS
-from fbtasks.kombu.queues import ConsumedQueues
-from fbtasks.kombu.settlements import Settlements
-from fbtasks.kombu.thread import ConsumerThread
-from fbtasks.store.messages import DELIVERY_LIMIT, Taken
-from fbtasks.threads import deferred
+from fbtasks.system.threads import deferred
 from fbtasks.url import DatabaseURL
 
 logger = logging.getLogger("fbtasks.kombu")

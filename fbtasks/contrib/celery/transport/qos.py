@@ -8,8 +8,8 @@ from typing import Any
 
 from kombu.transport import virtual
 
-from fbtasks.store import messages
-from fbtasks.store.messages import Claimed
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import Claimed
 
 
 class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types

@@ -7,14 +7,14 @@ from collections import OrderedDict
 from dataclasses import astuple
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.store.messages import Publication
+from fbtasks.contrib.celery.transport.transaction import current
 from fbtasks.database import settlement
 from fbtasks.database.settlement import PUBLISH, InDoubt
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import CommitUncertain
-from fbtasks.kombu.transaction import current
-from fbtasks.store import messages
-from fbtasks.store.messages import Publication
 
 _REMEMBERED: Final = 300.0
 """Seconds for which a publication in doubt is known again. Not for ever: a sweep makes rollbacks look like commits."""

@@ -62,7 +62,7 @@ class Conf(Mapping[str, Any]):
             try:
                 return self[name]
             except KeyError:
-                from fbtasks.celery_words import APP_OPTIONS, no_attribute
+                from fbtasks.tasks.celery_words import APP_OPTIONS, no_attribute
 
                 raise AttributeError(no_attribute("app.conf", name, APP_OPTIONS), name=name, obj=self) from None
 
@@ -81,7 +81,7 @@ class Conf(Mapping[str, Any]):
 
 
 def _refuse(*names: str) -> NoReturn:
-    from fbtasks.celery_words import APP_OPTIONS
+    from fbtasks.tasks.celery_words import APP_OPTIONS
 
     said = "".join(f" {name}: {APP_OPTIONS[name]}." for name in sorted(names) if name in APP_OPTIONS)
     raise ConfigurationError(f"app.conf can only be read: settings are arguments of FBTasks(...).{said}")

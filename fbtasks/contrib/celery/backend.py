@@ -10,13 +10,13 @@ from celery import states
 from celery.backends.base import KeyValueStoreBackend
 from celery.exceptions import TimeoutError as CeleryTimeout
 
-from fbtasks import clock
-from fbtasks.celery.chords import Chord
-from fbtasks.celery.store import FIRST_POLLS, POLL, StoreAccess
+from fbtasks import timing as clock
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.chords import Chord
+from fbtasks.contrib.celery.results import FIRST_POLLS, POLL, StoreAccess
+from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.firebird.session import READ, UPDATE
-from fbtasks.store import keyvalues
 from fbtasks.url import DatabaseURL
 
 _POOL: Final = 10

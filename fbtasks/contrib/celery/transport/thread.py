@@ -6,18 +6,18 @@ import logging
 import threading
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import timing as clock
+from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.transport.alarm import Alarm
+from fbtasks.contrib.celery.transport.claims import Claims
+from fbtasks.contrib.celery.transport.consumer import HEARTBEAT, Consumer
+from fbtasks.contrib.celery.transport.inbox import Inboxes
+from fbtasks.contrib.celery.transport.queues import ConsumedQueues
+from fbtasks.contrib.celery.transport.settlements import Settlements
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseUnavailable
-from fbtasks.kombu.alarm import Alarm
-from fbtasks.kombu.claims import Claims
-from fbtasks.kombu.consumer import HEARTBEAT, Consumer
-from fbtasks.kombu.inbox import Inboxes
-from fbtasks.kombu.queues import ConsumedQueues
-from fbtasks.kombu.settlements import Settlements
 from fbtasks.queue.notify.listener import WatchedListener
-from fbtasks.store import messages
-from fbtasks.threads import Background
+from fbtasks.system.threads import Background
 
 logger = logging.getLogger("fbtasks.kombu")
 _SWEEP: Final = 10.0

@@ -1,0 +1,1 @@
+"""Interfaces of other programs, which have tables and rules of their own."""

@@ -1,0 +1,1 @@
+"""Messages, results and chords in their tables."""

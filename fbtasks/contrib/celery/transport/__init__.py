@@ -1,0 +1,1 @@
+"""The transport of kombu: its public names are in ``fbtasks.kombu``."""

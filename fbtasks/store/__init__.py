@@ -1,1 +1,0 @@
-"""The store: the only room that speaks SQL."""

@@ -1,0 +1,1 @@
+"""Threads, wakes, sockets and signals of a process: knows nothing of Firebird and of tasks."""
