@@ -308,14 +308,15 @@ BEGIN
 END^
 
 -- Settles (see SETTLE) and then claims up to MOST messages of one queue, those of the highest priority first. One row
--- for each 32,000 bytes: records packed as contrib/celery/store/messages.py reads them. Expired ones are taken away on the way, but no
--- more than 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1,
--- and nothing is claimed, when the consumer is not registered. A message that came back more often than the consumer's
--- DELIVERY_LIMIT is taken away (see DEAD_LETTER) and told of with REDELIVERED below 0, and the priority 1 where there
--- is a copy of it, else 0. From half the limit on it is claimed alone, so that what it does to its consumers is not
--- counted against its neighbours. MARK, in the last row, is where in the queue a claim of MOST messages ended. With the
--- mark of the caller's last claim, AFTER_MARK, messages of its priority that stand before it are read only when those
--- behind it are not enough: what was claimed may still be in the index, as versions that an old transaction keeps.
+-- for each 32,000 bytes: records packed as contrib/celery/store/messages.py reads them. Expired ones are taken away on
+-- the way, but no more than 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind
+-- them. STALE is -1, and nothing is claimed, when the consumer is not registered. A message that came back more often
+-- than the consumer's DELIVERY_LIMIT is taken away (see DEAD_LETTER) and told of with REDELIVERED below 0, and the
+-- priority 1 where there is a copy of it, else 0. From half the limit on it is claimed alone, so that what it does to
+-- its consumers is not counted against its neighbours. MARK, in the last row, is where in the queue a claim of MOST
+-- messages ended. With the mark of the caller's last claim, AFTER_MARK, messages of its priority that stand before it
+-- are read only when those behind it are not enough: what was claimed may still be in the index, as versions that an
+-- old transaction keeps.
 PROCEDURE CLAIM (
     CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS QUEUE_RECORDS, AFTER_MARK BIGINT)
 RETURNS (STALE INTEGER, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MARK BIGINT)

@@ -303,12 +303,12 @@ END^
 PACKAGE FBTASKS_PRODUCER^
 
 -- The door for programs: enqueues many calls, or the steps of a workflow, in one round trip. CALLS has a record for
--- each: a header of fixed widths (see queue/codec.py), and then the values. IDS is the number of the transaction in
--- 19 characters, then 20 for each call: the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique
--- one into which the call would be merged. Behind an @ and a time of 24 characters they are steps, which have another
--- header before theirs (see features/workflows/store.py): the last ones come first, so that what follows a step is there when it
--- ends, and with one time, so that they run in the order of their numbers. A workflow is enqueued whole: where a call
--- alone would be dropped or be a duplicate, it is refused.
+-- each: a header of fixed widths (see queue/codec.py), and then the values. IDS is the number of the transaction in 19
+-- characters, then 20 for each call: the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique one
+-- into which the call would be merged. Behind an @ and a time of 24 characters they are steps, which have another
+-- header before theirs (see features/workflows/store.py): the last ones come first, so that what follows a step is
+-- there when it ends, and with one time, so that they run in the order of their numbers. A workflow is enqueued whole:
+-- where a call alone would be dropped or be a duplicate, it is refused.
 PROCEDURE ENQUEUE_PACKED (CALLS QUEUE_RECORDS)
 RETURNS (IDS QUEUE_DIGITS)
 AS

@@ -1,5 +1,6 @@
--- What the code of an app says of its queues: limits and windows (fbtasks/features/queues/definition.py). Written by workers when they
--- start, by `fbtasks migrate -A`, and for a queue of which nothing is known yet by the first call into it.
+-- What the code of an app says of its queues: limits and windows (fbtasks/features/queues/definition.py). Written by
+-- workers when they start, by `fbtasks migrate -A`, and for a queue of which nothing is known yet by the first call
+-- into it.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_QUEUES^

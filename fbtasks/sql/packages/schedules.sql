@@ -1,6 +1,7 @@
--- Periodic tasks: what the code of apps says of them (fbtasks/features/schedules/definition.py), what operators said since, and when each
--- ticks next. Any worker ticks: it computes the tick after the next one from the database's clock
--- (fbtasks/features/schedules/ticking.py), and FBTASKS_SCHEDULES.TICK enqueues the task and moves the schedule on, in one transaction.
+-- Periodic tasks: what the code of apps says of them (fbtasks/features/schedules/definition.py), what operators said
+-- since, and when each ticks next. Any worker ticks: it computes the tick after the next one from the database's clock
+-- (fbtasks/features/schedules/ticking.py), and FBTASKS_SCHEDULES.TICK enqueues the task and moves the schedule on, in
+-- one transaction.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_SCHEDULES^

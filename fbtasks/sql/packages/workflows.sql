@@ -427,9 +427,9 @@ BEGIN
     UPDATE QUEUE_TASK T SET ENQUEUED_BY = :ENQUEUED_BY WHERE T.ID = :ID OR T.ID BETWEEN :FIRST_ID AND :LAST_ID;
 END^
 
--- What a step is to be given, packed as features/workflows/store.py reads it; with GROUP_ID the members of that, in their order.
--- The state of a node is as in the history, -1 for a group, and 0 for what is not known any more. So is, to a step,
--- the task of another user.
+-- What a step is to be given, packed as features/workflows/store.py reads it; with GROUP_ID the members of that, in
+-- their order. The state of a node is as in the history, -1 for a group, and 0 for what is not known any more. So is,
+-- to a step, the task of another user.
 PROCEDURE STEP_INPUTS (STEP_ID BIGINT, GROUP_ID BIGINT)
 RETURNS (PACKED QUEUE_RECORDS)
 AS
@@ -543,8 +543,8 @@ BEGIN
 END^
 
 -- Writes how the nodes of a workflow follow each other, before the steps themselves. Records of fixed widths (see
--- features/workflows/store.py): G a group; M nodes with consecutive numbers, which are members of it; L a node, and nodes with
--- consecutive numbers that follow it.
+-- features/workflows/store.py): G a group; M nodes with consecutive numbers, which are members of it; L a node, and
+-- nodes with consecutive numbers that follow it.
 PROCEDURE PUT_NODES (RECORDS QUEUE_RECORDS)
 AS
     DECLARE AT_BYTE INTEGER = 1;
