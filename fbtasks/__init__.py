@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from fbtasks.features.workflows.canvas import Signature, chain, chord, group
     from fbtasks.features.workflows.group_result import GroupResult
     from fbtasks.queue.result import AsyncResult
-    from fbtasks.run.request import Request, current_request
     from fbtasks.tasks.definition import Task, shared_task, task
     from fbtasks.tasks.middleware import OutgoingCall
+    from fbtasks.tasks.request import Request, current_request
     from fbtasks.tasks.retry import RetryPolicy, RetryRule
 
 __all__ = [
@@ -122,7 +122,7 @@ _HOMES = {
     "tasks.retry": ("RetryPolicy", "RetryRule"),
     "tasks.definition": ("Task", "shared_task", "task"),
     "features.sources.rows": ("Row",),
-    "run.request": ("Request", "current_request"),
+    "tasks.request": ("Request", "current_request"),
     "features.limits.definition": ("Ordered", "Unique", "debounce"),
 }
 

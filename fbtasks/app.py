@@ -29,7 +29,7 @@ from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.notify.outcomes import OutcomeReader
 from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.queue.result import AsyncResult
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import refuse_unknown, shows, takes, typed
 from fbtasks.tasks.definition import (

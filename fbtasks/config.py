@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Feature, checked
-from fbtasks.run.request import Hook
-from fbtasks.tasks import checks
-from fbtasks.tasks.checks import optional
+from fbtasks.system import checks
+from fbtasks.system.checks import optional
 from fbtasks.tasks.declare import Given, check_fields, given
+from fbtasks.tasks.request import Hook
 from fbtasks.url import DatabaseURL, resolve_url
 
 LARGEST: Final = 2**31 - 1

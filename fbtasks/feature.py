@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 
 if TYPE_CHECKING:
     from fbtasks.tasks.call import Call

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from fbtasks.cli.output import print_json, say, visible_line
 from fbtasks.cli.tables import console, table
 from fbtasks.database.adhoc import Answer
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 _NULL: Final = "<null>"
 _LONGEST: Final = 1000

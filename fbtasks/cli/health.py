@@ -11,7 +11,7 @@ from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_databas
 from fbtasks.cli.output import answer, span
 from fbtasks.features.sources.operations import SourceProblem, older_writers
 from fbtasks.queue.workers import Health, get_health
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 
 @click.command()

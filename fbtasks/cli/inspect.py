@@ -19,8 +19,8 @@ from fbtasks.queue import pausing
 from fbtasks.queue.spool import Spool
 from fbtasks.queue.workers import list_workers
 from fbtasks.states import State
+from fbtasks.system.showing import count
 from fbtasks.tasks.serialize import show_json
-from fbtasks.tasks.showing import count
 
 
 def _list_command(name: str, state: State, nothing: str) -> click.Command:

@@ -10,7 +10,7 @@ from fbtasks.app import FBTasks
 from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, with_database
 from fbtasks.cli.output import answer
 from fbtasks.queue import pausing as service
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 _queues = click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 _names = click.option("--task", "names", metavar="NAME", multiple=True, help="Tasks of this name, in all queues.")

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from fbtasks.cli.output import say, write
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 _PAUSE: Final = 0.2
 """Seconds between two looks of a terminal."""

@@ -21,8 +21,8 @@ from fbtasks.features.sources.operations import LoadedSource, SourceRow
 from fbtasks.features.workflows.operations import ON_FAILURE, FoldedLine
 from fbtasks.queue.spool import Spool
 from fbtasks.states import State
+from fbtasks.system.showing import count, sentence
 from fbtasks.tasks.call import TaskRow, WorkerRow
-from fbtasks.tasks.showing import count, sentence
 
 _NARROWEST: Final = 40
 """The fewest columns of the screen that sentences are wrapped to."""

@@ -10,7 +10,7 @@ from fbtasks.cli.progress import Progress
 from fbtasks.errors import FBTasksError
 from fbtasks.features.queues import operations as queues
 from fbtasks.queue import operations as tasks
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 
 def _report(changes: tasks.TaskChanges, what: str, as_json: bool, hint: str = "") -> None:

@@ -16,7 +16,7 @@ from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.queue.register.hosts import host_name
 from fbtasks.queue.shares import Share, parse_shares, share_text
 from fbtasks.run.importing import import_app, refuse_green_threads
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions

@@ -11,7 +11,7 @@ from fbtasks.errors import ConflictError, SchemaError, StatementRefused
 from fbtasks.firebird.session import SNAPSHOT, Session, Transaction
 from fbtasks.sql import Made, made, steps
 from fbtasks.sql.generation import triggers
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 _VERSIONED: Final = re.compile(r"QUEUE_\w+_V\d+")
 """Procedures and functions of schemas before there were packages."""

@@ -12,7 +12,7 @@ from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseError, EnqueueError
 from fbtasks.firebird.session import Transaction, identity
 from fbtasks.sql.generation import queries
-from fbtasks.tasks.checks import shown
+from fbtasks.system.checks import shown
 from fbtasks.url import DatabaseURL
 
 _WANTED: Final = (

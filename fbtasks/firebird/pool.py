@@ -11,7 +11,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import DatabaseUnavailable, PoolTimeout
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Session
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 from fbtasks.url import DatabaseURL
 
 _PING_AFTER: Final = 30.0

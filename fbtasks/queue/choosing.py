@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks.checks import did_you_mean
+from fbtasks.system.checks import did_you_mean
 
 T = TypeVar("T")
 InCode = Callable[[], Iterable[str]] | None

@@ -25,7 +25,7 @@ from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.codec import Limit
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.call import Call, Enqueued, Gate, OnDuplicate
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.options import CallOptions, CommonOptions, unknown_of_call

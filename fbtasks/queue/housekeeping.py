@@ -23,7 +23,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.room_upkeep import Room
 from fbtasks.states import State
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.choosing import InCode
 from fbtasks.queue.register import processes
-from fbtasks.tasks.checks import did_you_mean
+from fbtasks.system.checks import did_you_mean
 
 _MOST: Final = 500
 """Tasks that one transaction parks, or puts back."""

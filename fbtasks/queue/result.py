@@ -22,10 +22,10 @@ from fbtasks.queue import results, tasks
 from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.queue.notify.results import event_of
 from fbtasks.states import State, celery_name
+from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, Enqueued, Failed, Stored
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.serialize import Payload
-from fbtasks.tasks.showing import count
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")

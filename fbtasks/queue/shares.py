@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 
 MOST: Final = 1000
 """The largest weight, and the most tasks that a worker runs at once."""

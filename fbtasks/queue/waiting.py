@@ -15,8 +15,8 @@ from fbtasks.queue import results
 from fbtasks.queue.pausing import how_to_resume
 from fbtasks.queue.register import processes
 from fbtasks.states import State
+from fbtasks.system.showing import count
 from fbtasks.tasks.call import TaskRow
-from fbtasks.tasks.showing import count
 
 
 def why_waiting(session: Session, row: TaskRow, waits: Sequence[Wait]) -> list[str]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.run.runner import Prepared, Runner, RunResult
+from fbtasks.system.checks import shown
+from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Finished, Several
-from fbtasks.tasks.checks import shown
 from fbtasks.tasks.definition import Task
-from fbtasks.tasks.showing import count
 
 
 class BatchRunner(Runner):

@@ -12,8 +12,8 @@ from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.queue.result import AsyncResult
 from fbtasks.run.batch_runner import BatchRunner
 from fbtasks.states import State
+from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, Claim, Failed, Input, Replaced, Retry, Snoozed, Stored, Succeeded
-from fbtasks.tasks.showing import count
 
 if TYPE_CHECKING:
     from fbtasks.tasks.definition import App

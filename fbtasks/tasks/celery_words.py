@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from fbtasks.tasks.checks import did_you_mean, shown
+from fbtasks.system.checks import did_you_mean, shown
 
 _ARGUMENTS: Final = "settings are arguments of FBTasks(...); a module of your own can hold them"
 _ALWAYS_LATE: Final = "always so: a task stays in the queue until its outcome is recorded"

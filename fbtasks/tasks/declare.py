@@ -13,7 +13,7 @@ from functools import cache, update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from fbtasks.errors import FBTasksError
-from fbtasks.tasks.checks import Check
+from fbtasks.system.checks import Check
 
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])

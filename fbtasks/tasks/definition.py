@@ -21,8 +21,7 @@ from fbtasks.features.workflows.node_result import Application
 from fbtasks.features.workflows.plan import Plan
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult, results_of
-from fbtasks.run.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.tasks.function import (
@@ -46,6 +45,7 @@ from fbtasks.tasks.options import (
     unknown_of_retry,
     unknown_of_task,
 )
+from fbtasks.tasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
 
 O = ParamSpec("O")  # noqa: E741  # options

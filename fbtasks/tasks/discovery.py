@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.modules import import_named
 
 Packages = Iterable[str] | Callable[[], Iterable[str]]

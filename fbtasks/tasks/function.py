@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 
 
 def check_function(function: Any, *, bind: bool = False) -> None:

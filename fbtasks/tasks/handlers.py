@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.run.request import Hook, Request
-from fbtasks.tasks import checks
+from fbtasks.system import checks
+from fbtasks.tasks.request import Hook, Request
 
 _HANDLERS: Final = {
     "before_start": ("task_id", "args", "kwargs"),

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.queue.result import AsyncResult
-from fbtasks.run.request import Request
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.call import Call
+from fbtasks.tasks.request import Request
 
 M = TypeVar("M")
 _ENQUEUE: Final = "around_enqueue"

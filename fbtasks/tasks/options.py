@@ -10,11 +10,12 @@ from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskD
 from fbtasks.features.limits import definition as limiting
 from fbtasks.features.limits.definition import Ordered, Unique
 from fbtasks.features.queues import windows
-from fbtasks.run.request import Hook
-from fbtasks.tasks import checks, times
+from fbtasks.system import checks
+from fbtasks.system.checks import optional
+from fbtasks.tasks import times
 from fbtasks.tasks.call import MOST_TRIES
-from fbtasks.tasks.checks import optional
 from fbtasks.tasks.declare import Given, Refuse, given, options_of
+from fbtasks.tasks.request import Hook
 from fbtasks.tasks.retry import RetryPolicy
 
 

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Final
 
 from fbtasks.errors import TaskFailure
+from fbtasks.system.showing import CUT, name_of, sendable, shorten, show
 from fbtasks.tasks.call import Failed
 from fbtasks.tasks.serialize import check_json
-from fbtasks.tasks.showing import CUT, name_of, sendable, shorten, show
 
 _MACHINERY: Final = tuple(
     os.path.join(os.path.dirname(os.path.abspath(file)), folder)

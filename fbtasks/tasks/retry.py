@@ -8,8 +8,8 @@ from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks import checks
-from fbtasks.tasks.checks import optional
+from fbtasks.system import checks
+from fbtasks.system.checks import optional
 from fbtasks.tasks.declare import Given, check_fields, given
 
 Exceptions = tuple[type[BaseException], ...]

@@ -40,8 +40,8 @@ from fbtasks.errors import (
     PayloadTooLarge,
     SerializationError,
 )
-from fbtasks.tasks import checks
-from fbtasks.tasks.showing import brief, name_of, sendable, show_value
+from fbtasks.system import checks
+from fbtasks.system.showing import brief, name_of, sendable, show_value
 
 JSON_TYPE: Final = "application/json"
 PICKLE_TYPE: Final = "application/x-fbtasks-cloudpickle"

@@ -8,7 +8,7 @@ from typing import Any
 
 from fbtasks import timing as clock
 from fbtasks.errors import EnqueueError
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.call import When
 
 

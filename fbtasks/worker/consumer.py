@@ -26,9 +26,9 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.queue.shares import own_limits
+from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
 from fbtasks.tasks.call import Advanced, Released
-from fbtasks.tasks.showing import count
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import LOCKED, OPENS, Burst, Draining
 from fbtasks.worker.handing_out import HandOut

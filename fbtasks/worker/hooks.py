@@ -14,8 +14,8 @@ from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.run.runner import failure_hooks
+from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
-from fbtasks.tasks.showing import count
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.pools.base import Executor
 

@@ -21,7 +21,7 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.interrupts import TaskStopped
-from fbtasks.run.request import current_request
+from fbtasks.tasks.request import current_request
 from fbtasks.worker.outlet import Outlet, Stream, takes_more, write_all
 
 FORMATS: Final = ("text", "json")

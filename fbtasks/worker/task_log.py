@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from fbtasks.system.showing import count, shorten
 from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
@@ -22,7 +23,6 @@ from fbtasks.tasks.call import (
     crashes,
     is_last_crash,
 )
-from fbtasks.tasks.showing import count, shorten
 from fbtasks.worker.logs import visible
 
 logger = logging.getLogger("fbtasks.worker")

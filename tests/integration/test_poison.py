@@ -13,8 +13,8 @@ from support.variants import slow
 
 from fbtasks import ConfigurationError, DatabaseError, EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
 from fbtasks.queue import results, tasks
-from fbtasks.run.request import RetryRequested
 from fbtasks.states import State
+from fbtasks.tasks.request import RetryRequested
 
 pytestmark = pytest.mark.emptied
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fbtasks.config import Settings
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks.checks import queue_name
+from fbtasks.system.checks import queue_name
 from fbtasks.url import DatabaseURL, resolve_url
 
 FILE = DatabaseURL("/data/queue.fdb")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks import checks
-from fbtasks.tasks.checks import optional
+from fbtasks.system import checks
+from fbtasks.system.checks import optional
 from fbtasks.tasks.declare import check_fields
 
 Key = str | tuple[str, ...] | Callable[..., Any] | None

@@ -18,7 +18,7 @@ from fbtasks.features.limits.definition import (
     order_limit,
     unique_limit,
 )
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.call import Gate, OnDuplicate
 
 MOST_LIMITS: Final = 10

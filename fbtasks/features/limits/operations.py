@@ -17,7 +17,7 @@ from fbtasks.features.limits.store import Closed, Load, Row
 from fbtasks.features.sources.store import subscriptions
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.choosing import choose
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 
 @dataclass(frozen=True, slots=True)

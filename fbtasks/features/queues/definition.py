@@ -11,8 +11,8 @@ from fbtasks.features.limits import definition as limits
 from fbtasks.features.limits.definition import LimitDefinition, queue_limit
 from fbtasks.features.queues import windows
 from fbtasks.features.queues.windows import Window, check_window_options, window_of
-from fbtasks.tasks import checks
-from fbtasks.tasks.checks import optional
+from fbtasks.system import checks
+from fbtasks.system.checks import optional
 from fbtasks.tasks.declare import check_fields
 
 WhenFull = Literal["wait", "reject", "drop_oldest", "drop_newest"]

@@ -15,7 +15,7 @@ from fbtasks.features.queues.store import Definition, Policy
 from fbtasks.features.queues.windows import Window
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.firsts import write_first
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 logger = logging.getLogger(__name__)
 _BEHIND: Final = timedelta(days=2)

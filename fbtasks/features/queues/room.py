@@ -14,8 +14,8 @@ from fbtasks.features.queues.definition import QueueDefinition
 from fbtasks.features.queues.duty import bring_in
 from fbtasks.firebird.session import READ
 from fbtasks.queue.notify.results import ResultListener
+from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.showing import count
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from fbtasks.errors import FBTasksError, TaskDefinitionError
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions
 from fbtasks.features.schedules.ticking import every_ms
 from fbtasks.queue.enqueuing import Enqueuer
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows
 from fbtasks.tasks.definition import Task, define

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 
 Missed = Literal["one", "skip", "all"]
 """What becomes of ticks at which no worker was there."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from fbtasks.errors import SerializationError
-from fbtasks.tasks.showing import brief
+from fbtasks.system.showing import brief
 
 Op = Literal["insert", "update", "delete"]
 _OPS: Final[dict[str, Op]] = {"I": "insert", "U": "update", "D": "delete"}

@@ -13,7 +13,7 @@ from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_databas
 from fbtasks.cli.output import answer, answer_changed, say, show_records
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
 _wait = click.option("--wait", type=Seconds(0), default=0.0, help="Seconds to wait for older connections to end.")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.tasks import checks, declare
-from fbtasks.tasks.checks import optional
+from fbtasks.system import checks
+from fbtasks.system.checks import optional
+from fbtasks.tasks import declare
 from fbtasks.tasks.declare import Given, given
 
 Order = Literal["key", "total"]

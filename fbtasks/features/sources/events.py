@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fbtasks.errors import SerializationError
-from fbtasks.tasks.showing import brief
+from fbtasks.system.showing import brief
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from fbtasks.features.sources.store.subscriptions import Held, Row, deploying
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
 from fbtasks.queue.choosing import none_such
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 T = TypeVar("T")
 _LOOK: Final = 0.2

@@ -19,7 +19,7 @@ from fbtasks.features.sources.store.subscriptions import KEPT, MANY, Backlog, Lo
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.features.sources.store.undeployed import Undeployed
 from fbtasks.firebird.session import Session
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

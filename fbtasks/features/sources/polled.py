@@ -5,8 +5,9 @@ from typing import Annotated, Any, Final
 
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
 from fbtasks.features.sources.definition import Names, Order, charset_name, column_names, condition, some_columns
-from fbtasks.tasks import checks, declare
-from fbtasks.tasks.checks import optional
+from fbtasks.system import checks
+from fbtasks.system.checks import optional
+from fbtasks.tasks import declare
 from fbtasks.tasks.declare import Given, given
 
 Status = str | int

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fbtasks.errors import SerializationError
-from fbtasks.tasks.showing import brief
+from fbtasks.system.showing import brief
 
 _PLACE: Final = re.compile(r"\s*-?At block line: \d+, col: \d+")
 

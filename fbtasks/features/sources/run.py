@@ -13,10 +13,10 @@ from fbtasks.errors import FBTasksError
 from fbtasks.features.sources.runs import Run, Step, check_call
 from fbtasks.features.sources.subscription import Subscription
 from fbtasks.run.batch_runner import BatchRunner
-from fbtasks.run.request import running
 from fbtasks.run.runner import Prepared, RunResult
 from fbtasks.tasks.call import Cancelled, Claim, Failed, Released
 from fbtasks.tasks.definition import Task
+from fbtasks.tasks.request import running
 
 TURN = 1.0
 """Seconds after which a run makes no further call: what is left goes back, so that other tasks have their turn."""

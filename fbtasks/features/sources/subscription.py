@@ -12,8 +12,9 @@ from fbtasks.features.sources.definition import ChangeSource, Order, order_check
 from fbtasks.features.sources.events import Event
 from fbtasks.features.sources.polled import PollSource
 from fbtasks.features.sources.rows import Row
-from fbtasks.tasks import checks, declare
-from fbtasks.tasks.checks import optional
+from fbtasks.system import checks
+from fbtasks.system.checks import optional
+from fbtasks.tasks import declare
 
 RUN: Final = 250
 """The most changes that one task is given when they are handled one by one."""

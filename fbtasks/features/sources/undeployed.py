@@ -11,7 +11,7 @@ from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.subscription import Kind
 from fbtasks.firebird.session import Session
-from fbtasks.tasks.showing import sentence
+from fbtasks.system.showing import sentence
 
 logger = logging.getLogger("fbtasks.worker")
 

@@ -16,7 +16,7 @@ from fbtasks.errors import EnqueueError
 from fbtasks.features.workflows.compiling import KNOWN_LATER, App, Compiler, End, Place
 from fbtasks.features.workflows.group_result import GroupResult
 from fbtasks.features.workflows.plan import Follows, Member, ReplaceRequested
-from fbtasks.tasks import checks
+from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.function import as_arguments

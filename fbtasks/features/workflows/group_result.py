@@ -15,8 +15,8 @@ from fbtasks.features.workflows.node_result import Application, NodeResult, revo
 from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.queue.result import AsyncResult
 from fbtasks.states import State
-from fbtasks.tasks import checks
-from fbtasks.tasks.showing import count
+from fbtasks.system import checks
+from fbtasks.system.showing import count
 
 KEPT: Final = timedelta(days=30)
 """How long the members of a group are known at least, that is saved; longer where results are."""

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fbtasks.errors import FBTasksError
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 
 class Step(Protocol):

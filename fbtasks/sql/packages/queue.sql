@@ -121,7 +121,7 @@ BEGIN
     END
 END^
 
--- Refuses names that Python refuses, too (fbtasks/tasks/options.py, fbtasks/tasks/checks.py).
+-- Refuses names that Python refuses, too (fbtasks/tasks/options.py, fbtasks/system/checks.py).
 PROCEDURE CHECK_CALL (
     NAME QUEUE_TEXT, QUEUE QUEUE_NAME, PRIORITY SMALLINT,
     TASK_ID QUEUE_TEXT)

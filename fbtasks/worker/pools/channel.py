@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fbtasks.features.workflows.plan import Link, Member, Plan
 from fbtasks.system import sockets
+from fbtasks.system.showing import shorten, show
 from fbtasks.tasks.call import (
     Advanced,
     Call,
@@ -29,7 +30,6 @@ from fbtasks.tasks.call import (
     Succeeded,
     rest_of,
 )
-from fbtasks.tasks.showing import shorten, show
 from fbtasks.worker.pools.wire import (
     LENGTH,
     PACKET,

@@ -9,7 +9,7 @@ from kombu.exceptions import BatchPublishError
 
 from fbtasks.contrib.celery.store.messages import Publication
 from fbtasks.errors import DatabaseError
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 
 class PublishBatch:

@@ -30,7 +30,7 @@ from fbtasks.features.sources.store.subscriptions import Row
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.features.sources.subscription import EventSource
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.tasks.showing import brief
+from fbtasks.system.showing import brief
 
 
 class Resolved(NamedTuple):

@@ -19,7 +19,7 @@ from fbtasks.features.sources.store.triggers import (
 )
 from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.firebird.translate import is_wrong_text
-from fbtasks.tasks.showing import brief
+from fbtasks.system.showing import brief
 
 _RIGHTS: Final = {
     0: "SELECT ON TABLE",

@@ -19,7 +19,7 @@ from fbtasks.features.sources.store.expressions import Value, concatenated, most
 from fbtasks.features.sources.store.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column, Table, quoted
 from fbtasks.features.sources.store.texts import charset_of, constant
 from fbtasks.sql import numbered
-from fbtasks.tasks.showing import count
+from fbtasks.system.showing import count
 
 NAME: Final = "fbtasks:"
 """What stands before a task's number in a status that names it."""

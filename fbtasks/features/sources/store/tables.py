@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.firebird.session import Session
 from fbtasks.sql import migrations
-from fbtasks.tasks.checks import did_you_mean
+from fbtasks.system.checks import did_you_mean
 
 # Numbers of RDB$FIELDS.RDB$FIELD_TYPE.
 SMALLINT, INTEGER, BIGINT, INT128 = 7, 8, 16, 26

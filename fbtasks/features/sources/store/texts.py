@@ -11,7 +11,7 @@ from typing import Final
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.features.sources.store.tables import Column, Table, meant, quoted
-from fbtasks.tasks.checks import did_you_mean
+from fbtasks.system.checks import did_you_mean
 
 TOKEN: Final = re.compile(
     r"--[^\n]*|/\*.*?\*/"

@@ -24,7 +24,7 @@ from fbtasks.features.sources.store.expressions import (
     value,
 )
 from fbtasks.features.sources.store.tables import BIGINT, Column, quoted
-from fbtasks.tasks.showing import brief
+from fbtasks.system.showing import brief
 
 _PLACE: Final = re.compile(r" -?(?:At|-) line \d+, column \d+")
 SILENT: Final = "FBTASKS_SILENT"
