@@ -17,7 +17,6 @@ from fbtasks.features.sources.runs import arguments
 from fbtasks.features.workflows.inputs import given_by
 from fbtasks.features.workflows.plan import ReplaceRequested
 from fbtasks.run.interrupts import Interrupts, TaskStopped
-from fbtasks.run.reports import SILENT, Reports
 from fbtasks.tasks.call import (
     Cancelled,
     Claim,
@@ -34,6 +33,7 @@ from fbtasks.tasks.call import (
 from fbtasks.tasks.definition import App, Task
 from fbtasks.tasks.middleware import Around, run_through
 from fbtasks.tasks.remote_error import describe_exception, rebuild_exception
+from fbtasks.tasks.reports import SILENT, Reports
 from fbtasks.tasks.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running
 from fbtasks.tasks.serialize import Payload
 

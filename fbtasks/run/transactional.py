@@ -24,10 +24,9 @@ from fbtasks.features.sources.run import Calls, FedRunner
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_killed
+from fbtasks.queue.recording import Recorder
 from fbtasks.run.runner import RunResult
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Released, Replaced, Retry, Snoozed, Stale, Succeeded
-from fbtasks.worker.recording import Recorder
-from fbtasks.worker.task_log import label
 
 if TYPE_CHECKING:
     from fbtasks.firebird.lent import TaskTransaction
@@ -100,7 +99,7 @@ class TransactionalRunner:
         try:
             return self._run(claim, self._open(), calls or Calls())
         except (DatabaseUnavailable, SchemaError) as error:
-            logger.warning("Task %s lost its connection: %s", label(claim), error)
+            logger.warning("Task %s lost its connection: %s", claim.label, error)
             self._disconnect(lost=isinstance(error, DatabaseUnavailable))
             return RunResult(Finished(claim, Released()))
         except (DatabaseError, TaskDefinitionError) as error:
@@ -138,7 +137,7 @@ class TransactionalRunner:
             logger.error(
                 "Task %s ended its transaction itself: what it had done until then is committed or undone "
                 "whatever its outcome.",
-                label(claim),
+                claim.label,
             )
             self._disconnect()
             return result
@@ -188,13 +187,13 @@ class TransactionalRunner:
         if held:
             logger.warning(
                 "Task %s had ended, but another transaction held its row for %g s: its effects are undone.",
-                label(claim),
+                claim.label,
                 HELD_MOST,
             )
         else:
             logger.warning(
                 "Task %s ended too late and its effects are undone: its claim is %d now, not %d.",
-                label(claim),
+                claim.label,
                 stale.stands,
                 claim.claim_id,
             )

@@ -121,6 +121,11 @@ class Claim(NamedTuple):
     has_extras: bool = False
     """Whether features of other distributions have something to say about it."""
 
+    @property
+    def label(self) -> str:
+        """Number and name of its task, as logs have them."""
+        return f"{self.id} ({self.name})"
+
 
 def batch_of(members: Sequence[Claim]) -> Claim:
     """The claim that stands for a batch of *members*. Its payload is None, and it is fed, while that holds for one."""

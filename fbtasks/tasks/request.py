@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fbtasks.errors import FBTasksError
-from fbtasks.run.reports import SILENT, Reports
+from fbtasks.tasks.reports import SILENT, Reports
 
 Hook = Callable[["Request", Any], None]
 """Called with the request and the result (``on_success``) or the exception (``on_failure``)."""

@@ -13,6 +13,7 @@ from fbtasks.errors import ConflictError
 from fbtasks.features.limits.gating import Gating
 from fbtasks.features.workflows.inputs import INPUTS_GONE
 from fbtasks.firebird.session import Session
+from fbtasks.queue.recording import ATTEMPTS
 from fbtasks.queue.results import now
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.tasks.definition import Task
@@ -22,7 +23,6 @@ from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
 from fbtasks.worker.parked import UnknownNames
 from fbtasks.worker.pools.base import Executor
-from fbtasks.worker.recording import ATTEMPTS
 
 logger = logging.getLogger("fbtasks.worker")
 

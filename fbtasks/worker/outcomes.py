@@ -14,6 +14,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.queue import codec
+from fbtasks.queue.recording import ATTEMPTS, Prepare, Recorder, no_limits
 from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
@@ -34,8 +35,7 @@ from fbtasks.tasks.call import (
 )
 from fbtasks.worker.hindrances import Hindrance
 from fbtasks.worker.logs import together
-from fbtasks.worker.recording import ATTEMPTS, Prepare, Recorder, no_limits
-from fbtasks.worker.task_log import label, log_outcome, log_stale, one_line
+from fbtasks.worker.task_log import log_outcome, log_stale, one_line
 
 logger = logging.getLogger("fbtasks.worker")
 T = TypeVar("T")
@@ -307,7 +307,7 @@ class Outcomes:
             logger.error(
                 "The outcome of task %s is lost: another transaction still holds what is to be changed. The task "
                 "runs again when that one has ended.",
-                label(each.finished.claim),
+                each.finished.claim.label,
             )
 
     def _record(self, session: Session, worker_id: int, part: list[Finished], before: Blocked | None = None) -> None:
@@ -341,7 +341,7 @@ class Outcomes:
             logger.warning(
                 "The outcome of task %s cannot be recorded while another transaction holds what is to be changed: "
                 "%s. It is kept and tried again; all else goes on.",
-                label(finished.claim),
+                finished.claim.label,
                 one_line(str(error)),
             )
 
@@ -364,6 +364,6 @@ class Outcomes:
                 self._written(stale, 1)
                 return
         said = f"its outcome could not be recorded: {error}"
-        logger.error("Task %s is left as it is: %s", label(finished.claim), one_line(said))
+        logger.error("Task %s is left as it is: %s", finished.claim.label, one_line(said))
         self._settle(finished, recorded=False)
         del self._writing[0]

@@ -33,24 +33,19 @@ LONGEST_TRACE: Final = 6_000
 """Characters that the log has of a traceback. The whole is in the database."""
 
 
-def label(claim: Claim) -> str:
-    """Number and name of a claim's task."""
-    return f"{claim.id} ({claim.name})"
-
-
 def log_stale(claim: Claim, stands: int) -> None:
     """Says that an outcome was dropped; *stands* is the claim that the task has now, 0 when it has none."""
     if stands:
         logger.warning(
             "The outcome of task %s came too late and was dropped: its claim is %d now, not %d.",
-            label(claim),
+            claim.label,
             stands,
             claim.claim_id,
         )
     else:
         logger.warning(
             "The outcome of task %s was dropped: claim %d has ended, by an outcome recorded before or a rescue.",
-            label(claim),
+            claim.label,
             claim.claim_id,
         )
 

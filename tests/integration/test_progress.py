@@ -17,9 +17,9 @@ from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.duty import ProgressNotes
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
+from fbtasks.queue.recording import Recorder
 from fbtasks.tasks.call import Claim, Finished, Progress, Retry, Succeeded
 from fbtasks.testing import eager
-from fbtasks.worker.recording import Recorder
 
 pytestmark = pytest.mark.emptied
 

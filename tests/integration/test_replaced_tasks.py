@@ -15,9 +15,9 @@ from fbtasks.features.workflows.plan import Plan
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import operations as services
 from fbtasks.queue import tasks
+from fbtasks.queue.recording import Recorder
 from fbtasks.run.runner import Runner
 from fbtasks.tasks.call import Call, Claim, Replaced, Retry
-from fbtasks.worker.recording import Recorder
 
 pytestmark = pytest.mark.emptied
 

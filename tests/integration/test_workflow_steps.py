@@ -21,10 +21,10 @@ from fbtasks import (
 from fbtasks.queue import operations as services
 from fbtasks.queue import tasks
 from fbtasks.queue.housekeeping import Housekeeping
+from fbtasks.queue.recording import Recorder
 from fbtasks.tasks.call import Failed, Finished, Succeeded
 from fbtasks.testing import eager
 from fbtasks.worker.hooks import FailureHooks
-from fbtasks.worker.recording import Recorder
 
 pytestmark = pytest.mark.emptied
 

@@ -20,4 +20,4 @@ def uses(module, name):
 
 
 def test_outcomes_of_tasks_reach_the_database_through_one_door():
-    assert list(uses("tasks", "finish")) == ["worker/recording.py"]
+    assert list(uses("tasks", "finish")) == ["queue/recording.py"]

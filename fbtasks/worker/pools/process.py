@@ -19,7 +19,6 @@ from fbtasks.worker.pools.channel import LONGEST, Full, Hearing, send_task, task
 from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.processes import Process, leave_descriptors, starting
 from fbtasks.worker.pools.wire import HOOK, Assignment, Ended, Reported, pack_word
-from fbtasks.worker.task_log import label
 
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
@@ -67,7 +66,7 @@ class Run:
 
     def __str__(self) -> str:
         what = "Task" if self.failed is None else "The on_failure hook of task"
-        return f"{what} {label(self.claim)}"
+        return f"{what} {self.claim.label}"
 
     def begin(self, since: float) -> None:
         """Its time runs from *since* on: when it was sent, or as far as is known that it has begun.

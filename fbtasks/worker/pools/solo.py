@@ -12,10 +12,10 @@ from fbtasks.app import FBTasks
 from fbtasks.features.sources.run import FedRunner
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
-from fbtasks.run.reports import Reports
 from fbtasks.run.runner import Failure, RunResult
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, rest_of
+from fbtasks.tasks.reports import Reports
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.pools.base import Executor
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from fbtasks.run.interrupts import TaskStopped
-from fbtasks.run.reports import Reports
 from fbtasks.run.runner import RunResult
 from fbtasks.system import sockets
 from fbtasks.tasks.call import Succeeded
+from fbtasks.tasks.reports import Reports
 from fbtasks.worker.pools.child.lifeline import identities, leave
 from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.wire import WORD_SIZE, Ended, Message, Reported, pack_message, unpack_word
