@@ -42,9 +42,9 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from fbtasks.features.limits.definition import Ordered, Unique, debounce
-    from fbtasks.features.sources.changes import Change
-    from fbtasks.features.sources.events import Event
-    from fbtasks.features.sources.rows import Row
+    from fbtasks.features.sources.kinds.changes import Change
+    from fbtasks.features.sources.kinds.events import Event
+    from fbtasks.features.sources.kinds.rows import Row
     from fbtasks.features.workflows.canvas import Signature, chain, chord, group
     from fbtasks.features.workflows.group_result import GroupResult
     from fbtasks.queue.result import AsyncResult
@@ -114,14 +114,14 @@ __all__ = [
 _HOMES = {
     "app": ("FBTasks",),
     "features.workflows.canvas": ("Signature", "chain", "chord", "group"),
-    "features.sources.changes": ("Change",),
-    "features.sources.events": ("Event",),
+    "features.sources.kinds.changes": ("Change",),
+    "features.sources.kinds.events": ("Event",),
     "tasks.middleware": ("OutgoingCall",),
     "queue.result": ("AsyncResult",),
     "features.workflows.group_result": ("GroupResult",),
     "tasks.retry": ("RetryPolicy", "RetryRule"),
     "tasks.definition": ("Task", "shared_task", "task"),
-    "features.sources.rows": ("Row",),
+    "features.sources.kinds.rows": ("Row",),
     "tasks.request": ("Request", "current_request"),
     "features.limits.definition": ("Ordered", "Unique", "debounce"),
 }

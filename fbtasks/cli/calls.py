@@ -23,8 +23,8 @@ from fbtasks.errors import (
     UnknownQueueError,
     UnknownTaskError,
 )
-from fbtasks.queue import operations as tasks
-from fbtasks.queue.operations import TaskStatus
+from fbtasks.queue.operations import tasks
+from fbtasks.queue.operations.tasks import TaskStatus
 from fbtasks.states import State
 from fbtasks.tasks.options import task_name
 

@@ -10,7 +10,7 @@ from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
 from fbtasks.cli.output import answer, span
 from fbtasks.features.sources.operations import SourceProblem, older_writers
-from fbtasks.queue.workers import Health, get_health
+from fbtasks.queue.operations.workers import Health, get_health
 from fbtasks.system.showing import count
 
 

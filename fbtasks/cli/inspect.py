@@ -14,10 +14,10 @@ from fbtasks.cli.output import as_dict, print_json, print_json_list, say, show_r
 from fbtasks.features.queues import operations as queue_service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.features.workflows import operations as workflow_service
-from fbtasks.queue import operations as task_service
-from fbtasks.queue import pausing
+from fbtasks.queue.operations import pausing
+from fbtasks.queue.operations import tasks as task_service
+from fbtasks.queue.operations.workers import list_workers
 from fbtasks.queue.spool import Spool
-from fbtasks.queue.workers import list_workers
 from fbtasks.states import State
 from fbtasks.system.showing import count
 from fbtasks.tasks.serialize import show_json

@@ -9,7 +9,7 @@ import click
 from fbtasks.app import FBTasks
 from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, with_database
 from fbtasks.cli.output import answer
-from fbtasks.queue import pausing as service
+from fbtasks.queue.operations import pausing as service
 from fbtasks.system.showing import count
 
 _queues = click.argument("queues", metavar="[QUEUE]...", nargs=-1)

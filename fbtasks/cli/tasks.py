@@ -9,7 +9,7 @@ from fbtasks.cli.output import answer, print_json, say
 from fbtasks.cli.progress import Progress
 from fbtasks.errors import FBTasksError
 from fbtasks.features.queues import operations as queues
-from fbtasks.queue import operations as tasks
+from fbtasks.queue.operations import tasks
 from fbtasks.system.showing import count
 
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError, StatementRefused
 from fbtasks.firebird import connections, watchdog
-from fbtasks.firebird.discard import discard
+from fbtasks.firebird.driver.discard import discard
+from fbtasks.firebird.driver.translate import is_read_only, translate, was_cancelled
 from fbtasks.firebird.session import READ
-from fbtasks.firebird.translate import is_read_only, translate, was_cancelled
 from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 

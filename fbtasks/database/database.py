@@ -15,11 +15,11 @@ from fbtasks.config import Settings
 from fbtasks.database import anew, features, generations, migrate
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.firebird import connections, fork
+from fbtasks.firebird.driver.translate import shut_down
 from fbtasks.firebird.facts import Facts
 from fbtasks.firebird.identity import KnownDatabase, Mark, change, file_of, replaced
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
-from fbtasks.firebird.translate import shut_down
 from fbtasks.sql.generation import queries
 
 T = TypeVar("T")

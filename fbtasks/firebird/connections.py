@@ -12,15 +12,16 @@ from contextlib import closing, nullcontext, suppress
 from typing import Any, Final
 
 from fbtasks.errors import SchemaError
-from fbtasks.firebird import fork, letters, library, watchdog
-from fbtasks.firebird.callbacks import no_callback
-from fbtasks.firebird.discard import discard
+from fbtasks.firebird import fork, library, watchdog
+from fbtasks.firebird.driver import letters
+from fbtasks.firebird.driver.callbacks import no_callback
+from fbtasks.firebird.driver.discard import discard
+from fbtasks.firebird.driver.ending import keep_others_out
+from fbtasks.firebird.driver.translate import translate
 from fbtasks.firebird.embedded import lockdir, mutex_repair
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
-from fbtasks.firebird.ending import keep_others_out
 from fbtasks.firebird.facts import Facts, ask
 from fbtasks.firebird.signals import held_signals, preserved_signals
-from fbtasks.firebird.translate import translate
 from fbtasks.url import DatabaseURL
 
 _PAGE_SIZE: Final = 8192

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from fbtasks.firebird.callbacks import event_callback
+from fbtasks.firebird.driver.callbacks import event_callback
+from fbtasks.firebird.driver.translate import translated
 from fbtasks.firebird.session import Session
-from fbtasks.firebird.translate import translated
 
 _VERSION = b"\x01"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fbtasks.errors import EngineError
-from fbtasks.firebird.discard import silence_disposal
+from fbtasks.firebird.driver.discard import silence_disposal
+from fbtasks.firebird.driver.freeing import free_once
 from fbtasks.firebird.embedded import libraries, mutex_repair
 from fbtasks.firebird.embedded.lockdir import Guard, refuse_links, warn_root
 from fbtasks.firebird.embedded.root import cache_folder, engine_root, set_temporary_folder
-from fbtasks.firebird.freeing import free_once
 from fbtasks.firebird.identity import refuse_colon, refuse_mounted, refuse_second_name
 from fbtasks.firebird.signals import preserved_signals
 from fbtasks.url import DatabaseURL

@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 
 from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird import watchdog
-from fbtasks.firebird.discard import discard
-from fbtasks.firebird.packed import PackedCall
-from fbtasks.firebird.transfer import PIECE, downloads, uploads
-from fbtasks.firebird.translate import is_read_only, translate
+from fbtasks.firebird.driver.discard import discard
+from fbtasks.firebird.driver.packed import PackedCall
+from fbtasks.firebird.driver.transfer import PIECE, downloads, uploads
+from fbtasks.firebird.driver.translate import is_read_only, translate
 from fbtasks.system import faults
 from fbtasks.url import DatabaseURL
 
@@ -131,7 +131,9 @@ class Transaction:
             raise translate(error, self._url) from error
 
     def _cursor(self) -> Any:
-        from fbtasks.firebird.binding import cursor_of  # which imports the driver: not before there is a connection
+        from fbtasks.firebird.driver.binding import (
+            cursor_of,  # which imports the driver: not before there is a connection
+        )
 
         return cursor_of(self.driver)
 

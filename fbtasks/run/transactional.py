@@ -21,15 +21,15 @@ from fbtasks.errors import (
 )
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.run import Calls, FedRunner
+from fbtasks.firebird.driver.translate import connection_was_killed
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
-from fbtasks.firebird.translate import connection_was_killed
 from fbtasks.queue.recording import Recorder
 from fbtasks.run.runner import RunResult
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Released, Replaced, Retry, Snoozed, Stale, Succeeded
 
 if TYPE_CHECKING:
-    from fbtasks.firebird.lent import TaskTransaction
+    from fbtasks.firebird.driver.lent import TaskTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class TransactionalRunner:
             return self._runner.refused(claim, error, clock.monotonic() - started)
 
     def _run(self, claim: Claim, session: Session, calls: Calls) -> RunResult:
-        from fbtasks.firebird.lent import task_transaction  # brings the driver, which other tasks can do without
+        from fbtasks.firebird.driver.lent import task_transaction  # brings the driver, which other tasks can do without
 
         with task_transaction(session) as transaction:
             try:

@@ -13,8 +13,8 @@ from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.features.limits.gates import Gates, Placeholder
 from fbtasks.features.queues.windows import Window, window_of
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
+from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.options import FedTaskOptions
-from fbtasks.features.sources.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
 from fbtasks.features.workflows.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
 from fbtasks.features.workflows.node_result import Application

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
+from fbtasks.firebird.driver.translate import connection_was_lost
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.queue import codec
 from fbtasks.queue.recording import ATTEMPTS, Prepare, Recorder, no_limits
 from fbtasks.tasks.call import (

@@ -6,8 +6,8 @@ from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird.session import Session
-from fbtasks.queue.housekeeping import Housekeeping, release_orphans
 from fbtasks.queue.tasks import BATCH
+from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.outcomes import Outcomes
 

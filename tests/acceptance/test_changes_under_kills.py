@@ -19,7 +19,7 @@ from support.shop import deployed
 from support.sql import one, rows
 
 from fbtasks.errors import ConflictError
-from fbtasks.firebird.translate import translate
+from fbtasks.firebird.driver.translate import translate
 
 pytestmark = pytest.mark.acceptance
 

@@ -11,7 +11,7 @@ from support.programs import command_line_in
 
 from fbtasks import FBTasks
 from fbtasks.queue import tasks
-from fbtasks.queue.room_upkeep import Room
+from fbtasks.queue.upkeep.collecting import Room
 from fbtasks.tasks.call import Finished, Succeeded
 
 from .beside import Heavy

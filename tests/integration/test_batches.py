@@ -13,7 +13,8 @@ from support.sql import NOW, execute, held, one, rows
 from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, group
 from fbtasks import timing as clock
 from fbtasks.features.queues import duty as queue_limits
-from fbtasks.queue import pausing, tasks
+from fbtasks.queue import tasks
+from fbtasks.queue.operations import pausing
 from fbtasks.tasks.call import Crashed, Finished, Released, Retry, Several, Succeeded, batch_of
 from fbtasks.testing import eager
 from fbtasks.worker.claiming import Claiming, in_batches

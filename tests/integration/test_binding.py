@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fbtasks.firebird import binding
+from fbtasks.firebird.driver import binding
 
 pytestmark = pytest.mark.emptied
 

@@ -13,8 +13,8 @@ from support.sql import execute, held, one, rows
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
-from fbtasks.queue.housekeeping import Housekeeping, release_orphans
 from fbtasks.queue.register import processes
+from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
 from fbtasks.tasks.call import Finished, Released, Retry, Succeeded
 from fbtasks.worker import draining, outcomes
 from fbtasks.worker.hindrances import Hindrances

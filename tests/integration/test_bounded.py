@@ -20,7 +20,7 @@ from fbtasks import FBTasks, QueueFull
 from fbtasks.errors import TaskRevoked
 from fbtasks.features.queues import duty as queue_limits
 from fbtasks.features.queues import store as limits
-from fbtasks.queue import operations as task_service
+from fbtasks.queue.operations import tasks as task_service
 
 KINDS = {
     "snapshot": Isolation.SNAPSHOT,

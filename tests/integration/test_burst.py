@@ -10,7 +10,8 @@ from support.sql import execute, one, rows
 
 from fbtasks import Ordered, Unique, debounce, group
 from fbtasks.features.queues import duty as queue_limits
-from fbtasks.queue import pausing, tasks
+from fbtasks.queue import tasks
+from fbtasks.queue.operations import pausing
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
 from fbtasks.tasks.call import Failed, Finished, Parked, Succeeded

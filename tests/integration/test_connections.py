@@ -12,8 +12,8 @@ from support.sql import execute, kill_connection, one, rows
 from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeout, QueueFull
 from fbtasks.features.sources.store import subscriptions
 from fbtasks.firebird import connections
+from fbtasks.firebird.driver.translate import translate
 from fbtasks.firebird.pool import MOST_IDLE, Pool
-from fbtasks.firebird.translate import translate
 from fbtasks.run.interrupts import STOP, TaskStopped, ThreadInterrupts
 from fbtasks.url import DatabaseURL
 

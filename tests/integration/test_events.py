@@ -8,7 +8,8 @@ from support.feeding import handle
 from support.sql import execute, one, rows
 
 from fbtasks.errors import ConfigurationError, EnqueueError, SerializationError
-from fbtasks.features.sources import events, runs
+from fbtasks.features.sources import runs
+from fbtasks.features.sources.kinds import events
 from fbtasks.queue import tasks
 from fbtasks.states import State
 

@@ -11,7 +11,7 @@ from support.sql import execute, one
 
 import fbtasks.kombu
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.queue.housekeeping import Housekeeping
+from fbtasks.queue.upkeep.housekeeping import Housekeeping
 
 SIZE = 100_000
 """Bytes of a value."""

@@ -11,8 +11,9 @@ from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, TaskRevoked
 from fbtasks.firebird.session import READ, SNAPSHOT, UPDATE
-from fbtasks.queue import housekeeping, results, tasks
-from fbtasks.queue.housekeeping import BATCHES, PAUSE, PAUSE_WITH_MORE, Housekeeping
+from fbtasks.queue import results, tasks
+from fbtasks.queue.upkeep import housekeeping
+from fbtasks.queue.upkeep.housekeeping import BATCHES, PAUSE, PAUSE_WITH_MORE, Housekeeping
 from fbtasks.worker.claiming import Claiming
 
 EXPIRED = """

@@ -8,7 +8,7 @@ from support.sql import NOW, execute
 from fbtasks.features.queues import operations as queues
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
-from fbtasks.queue.workers import get_health
+from fbtasks.queue.operations.workers import get_health
 from fbtasks.sql.generation import queries
 
 

@@ -19,11 +19,11 @@ from fbtasks.features.limits import operations as service
 from fbtasks.features.limits.definition import LimitOptions, define_limit, rate_text
 from fbtasks.features.limits.duty import Leftovers, sync_limits
 from fbtasks.features.queues.operations import apply_queues
-from fbtasks.queue import operations as task_service
 from fbtasks.queue import tasks
-from fbtasks.queue.housekeeping import Housekeeping
+from fbtasks.queue.operations import tasks as task_service
+from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.results import Filter
-from fbtasks.queue.workers import get_health
+from fbtasks.queue.upkeep.housekeeping import Housekeeping
 from fbtasks.states import State
 from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
 

@@ -11,8 +11,8 @@ from support.sql import execute, one, rows
 from fbtasks import ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
 from fbtasks.database import generations
 from fbtasks.feature import Feature
-from fbtasks.queue import operations as service
 from fbtasks.queue import tasks
+from fbtasks.queue.operations import tasks as service
 from fbtasks.states import State
 from fbtasks.testing import drain
 

@@ -7,8 +7,9 @@ from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError
 from fbtasks.features.queues.operations import list_queues
-from fbtasks.queue import pausing, tasks
-from fbtasks.queue.pausing import Code
+from fbtasks.queue import tasks
+from fbtasks.queue.operations import pausing
+from fbtasks.queue.operations.pausing import Code
 from fbtasks.tasks.call import Finished, Succeeded
 
 pytestmark = pytest.mark.emptied

@@ -5,7 +5,7 @@ from support.draining import drain
 from support.polls import Poller, fill
 from support.sql import execute, rows
 
-from fbtasks.queue import workers
+from fbtasks.queue.operations import workers
 
 SOURCE = """
 @app.poll_table("INBOX", key="ID", columns=("DATA",), every=(0.01, 0.05), max_retries=0,

@@ -30,7 +30,8 @@ from fbtasks.features.sources.store.polls import resolve
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import READ, UPDATE
-from fbtasks.queue import results, tasks, workers
+from fbtasks.queue import results, tasks
+from fbtasks.queue.operations import workers
 from fbtasks.url import DatabaseURL
 
 STATUS = {"status": "S", "ready": "R", "taken": "T", "done": "D", "failed": "E"}

@@ -13,7 +13,7 @@ from support.users import Users
 
 from fbtasks import FBTasks, group
 from fbtasks.database import grants
-from fbtasks.queue import pausing
+from fbtasks.queue.operations import pausing
 from fbtasks.tasks.call import Succeeded
 from fbtasks.url import DatabaseURL
 

@@ -12,7 +12,7 @@ from fbtasks.features.queues import duty as queue_limits
 from fbtasks.features.queues import store as limits
 from fbtasks.features.queues.operations import list_queues
 from fbtasks.queue import results, tasks
-from fbtasks.queue.workers import get_health
+from fbtasks.queue.operations.workers import get_health
 
 pytestmark = pytest.mark.emptied
 

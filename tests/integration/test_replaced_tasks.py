@@ -13,8 +13,8 @@ from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.features.workflows import operations as workflows
 from fbtasks.features.workflows.plan import Plan
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.queue import operations as services
 from fbtasks.queue import tasks
+from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
 from fbtasks.run.runner import Runner
 from fbtasks.tasks.call import Call, Claim, Replaced, Retry

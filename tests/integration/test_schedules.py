@@ -24,7 +24,7 @@ from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
-from fbtasks.queue.workers import get_health
+from fbtasks.queue.operations.workers import get_health
 from fbtasks.sql.generation import queries
 
 pytestmark = pytest.mark.emptied

@@ -9,10 +9,9 @@ from support.sql import execute, one, table_reads
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
 from fbtasks.database import operations as database
 from fbtasks.features.queues import operations as queues
-from fbtasks.queue import operations as tasks
-from fbtasks.queue import results, workers
+from fbtasks.queue import results
 from fbtasks.queue import tasks as store
-from fbtasks.queue.operations import Filter, TaskChange
+from fbtasks.queue.operations.tasks import Filter, TaskChange, tasks, workers
 from fbtasks.queue.register import processes
 from fbtasks.sql import migrations
 from fbtasks.states import State

@@ -8,7 +8,7 @@ from support.sql import execute, page_fetches
 from support.variants import slow
 
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.queue import pausing
+from fbtasks.queue.operations import pausing
 
 GROWS = 1.5
 """By how much more a claim may cost where ten times as much waits."""

@@ -14,19 +14,19 @@ from support.sql import NOW, execute, named, one, rows
 from fbtasks import FBTasks
 from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
-from fbtasks.features.sources import changes
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
+from fbtasks.features.sources.kinds import changes
 from fbtasks.features.sources.store import subscriptions as event_store
 from fbtasks.features.sources.store.subscriptions import BATCH
 from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
-from fbtasks.queue.housekeeping import Housekeeping
+from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.register import processes
-from fbtasks.queue.workers import get_health
+from fbtasks.queue.upkeep.housekeeping import Housekeeping
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.outcomes import Outcomes

@@ -11,7 +11,7 @@ from support.draining import drain
 from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, DatabaseError, TaskDefinitionError
-from fbtasks.firebird.lent import task_transaction
+from fbtasks.firebird.driver.lent import task_transaction
 
 RETRIES = {"autoretry_for": (Exception,), "default_retry_delay": 0}
 

@@ -13,8 +13,8 @@ from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird.session import Transaction
+from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.register import processes
-from fbtasks.queue.workers import get_health
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor

@@ -13,8 +13,8 @@ from fbtasks import DuplicateTask, Unique, debounce
 from fbtasks.errors import EnqueueError, ResultTimeout, TaskRevoked
 from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.gating import Gating
-from fbtasks.queue import operations as task_service
 from fbtasks.queue import tasks
+from fbtasks.queue.operations import tasks as task_service
 from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied

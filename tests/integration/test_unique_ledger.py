@@ -11,7 +11,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import Unique
 from fbtasks.errors import ConflictError
-from fbtasks.firebird.translate import translate
+from fbtasks.firebird.driver.translate import translate
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 

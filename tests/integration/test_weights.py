@@ -11,8 +11,8 @@ from support.sql import rows
 from fbtasks import FBTasks
 from fbtasks import timing as clock
 from fbtasks.queue import tasks
+from fbtasks.queue.operations.workers import list_workers
 from fbtasks.queue.shares import Share, parse_shares
-from fbtasks.queue.workers import list_workers
 from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.options import WorkerOptions

@@ -9,8 +9,9 @@ from support.programs import command_line
 from support.sql import execute, one
 
 from fbtasks import Ordered, Unique, debounce
-from fbtasks.queue import operations as service
-from fbtasks.queue import pausing, tasks
+from fbtasks.queue import tasks
+from fbtasks.queue.operations import pausing
+from fbtasks.queue.operations import tasks as service
 from fbtasks.queue.register import processes
 from fbtasks.queue.results import Filter
 from fbtasks.states import State

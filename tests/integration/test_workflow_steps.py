@@ -18,10 +18,10 @@ from fbtasks import (
     TaskRevoked,
     group,
 )
-from fbtasks.queue import operations as services
 from fbtasks.queue import tasks
-from fbtasks.queue.housekeeping import Housekeeping
+from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
+from fbtasks.queue.upkeep.housekeeping import Housekeeping
 from fbtasks.tasks.call import Failed, Finished, Succeeded
 from fbtasks.testing import eager
 from fbtasks.worker.hooks import FailureHooks

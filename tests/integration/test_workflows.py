@@ -31,7 +31,7 @@ from fbtasks import (
 from fbtasks.features.workflows import operations as workflows
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import codec, tasks
-from fbtasks.queue import operations as services
+from fbtasks.queue.operations import tasks as services
 from fbtasks.states import State
 from fbtasks.tasks.call import Cancelled, Failed, Finished, Retry, Succeeded
 

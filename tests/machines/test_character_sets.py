@@ -13,7 +13,7 @@ from fbtasks.errors import ConfigurationError, TaskDefinitionError
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.store import texts
 from fbtasks.features.sources.store.tables import VARCHAR, Column, Table
-from fbtasks.firebird.translate import translate
+from fbtasks.firebird.driver.translate import translate
 
 CYRILLIC = "WIN1251"
 LEGACY = """

@@ -1,7 +1,7 @@
 """A log of changes without anything that reads it: triggers are made, and what they wrote is looked at."""
 
-from fbtasks.features.sources import changes
 from fbtasks.features.sources.definition import ChangeSource
+from fbtasks.features.sources.kinds import changes
 from fbtasks.features.sources.store import condition, triggers
 from fbtasks.features.sources.store.capture import resolve
 from fbtasks.features.sources.store.tables import Catalog

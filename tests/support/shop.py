@@ -37,7 +37,7 @@ def listed(project):
 WRITER = """
     import json, os, pathlib, sys, time
     from fbtasks import FBTasks
-    from fbtasks.firebird.translate import translate
+    from fbtasks.firebird.driver.translate import translate
 
     def write(number, action, limit):
         app = FBTasks("writer")

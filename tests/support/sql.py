@@ -4,7 +4,7 @@ import re
 from contextlib import contextmanager
 
 from fbtasks.errors import ConflictError
-from fbtasks.firebird.translate import translate
+from fbtasks.firebird.driver.translate import translate
 from fbtasks.sql import numbered
 
 NOW = "QUEUE_NOW()"

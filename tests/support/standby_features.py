@@ -16,8 +16,9 @@ from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.store import polling
-from fbtasks.queue import operations as service
-from fbtasks.queue import pausing, tasks
+from fbtasks.queue import tasks
+from fbtasks.queue.operations import pausing
+from fbtasks.queue.operations import tasks as service
 from fbtasks.queue.register import processes
 from fbtasks.sql import generation
 from fbtasks.states import State

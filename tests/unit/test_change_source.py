@@ -8,8 +8,8 @@ import pytest
 
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError, SerializationError, TaskDefinitionError
-from fbtasks.features.sources import changes
 from fbtasks.features.sources.definition import ChangeSource
+from fbtasks.features.sources.kinds import changes
 from fbtasks.features.sources.store import tables, triggers
 from fbtasks.features.sources.store.capture import resolve
 from fbtasks.features.sources.store.tables import Column, Table

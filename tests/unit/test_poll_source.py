@@ -4,7 +4,7 @@ import pytest
 
 from fbtasks import FBTasks, Row
 from fbtasks.errors import ConfigurationError, SerializationError, TaskDefinitionError
-from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import tables
 from fbtasks.features.sources.store.polls import Shape, Statements, resolve
 from fbtasks.features.sources.store.tables import Column, Table

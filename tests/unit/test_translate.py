@@ -16,7 +16,7 @@ from fbtasks.errors import (
     DuplicateKey,
     StatementRefused,
 )
-from fbtasks.firebird.translate import connection_was_lost, translate
+from fbtasks.firebird.driver.translate import connection_was_lost, translate
 from fbtasks.url import DatabaseURL
 
 

@@ -16,7 +16,7 @@ from fbtasks.features.limits.gates import lane_of
 from fbtasks.features.limits.store import Closed, Load, Row
 from fbtasks.features.sources.store import subscriptions
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.queue.choosing import choose
+from fbtasks.queue.operations.choosing import choose
 from fbtasks.system.showing import count
 
 

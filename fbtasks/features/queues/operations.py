@@ -14,7 +14,7 @@ from fbtasks.features.queues.definition import QueueDefinition, age_in, describe
 from fbtasks.features.queues.duty import sync_queues
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
-from fbtasks.queue.choosing import InCode
+from fbtasks.queue.operations.choosing import InCode
 from fbtasks.queue.register import processes
 from fbtasks.queue.results import QueueRow as QueueRow
 from fbtasks.queue.results import StatRow as StatRow

@@ -19,7 +19,7 @@ from fbtasks.features.schedules.store import Row
 from fbtasks.features.schedules.ticking import cron_text, every_ms
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.queue.choosing import choose
+from fbtasks.queue.operations.choosing import choose
 from fbtasks.tasks.serialize import JSON_TYPE
 
 _OVERDUE: Final = timedelta(minutes=1)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fbtasks.features.sources.changes import Change
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.events import Event
-from fbtasks.features.sources.rows import Row
+from fbtasks.features.sources.kinds.changes import Change
+from fbtasks.features.sources.kinds.events import Event
+from fbtasks.features.sources.kinds.rows import Row
 
 if TYPE_CHECKING:
     from fbtasks.features.sources.subscription import Occurrence, Source

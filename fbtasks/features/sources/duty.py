@@ -20,8 +20,8 @@ from fbtasks.errors import (
 )
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.feeds import Definition, poll_source
-from fbtasks.features.sources.polled import PollSource
-from fbtasks.features.sources.rows import reason
+from fbtasks.features.sources.kinds.polled import PollSource
+from fbtasks.features.sources.kinds.rows import reason
 from fbtasks.features.sources.store import polling
 from fbtasks.features.sources.store.polling import Known, Looked, Polled
 from fbtasks.features.sources.store.subscriptions import is_done

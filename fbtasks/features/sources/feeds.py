@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, EventSource, Kind, Source, Subscription
 
 _ORDERINGS: Final = {"key": "key", "total": "total", None: "none"}

@@ -22,7 +22,7 @@ from fbtasks.features.sources.store import ddl, existing, subscriptions, undeplo
 from fbtasks.features.sources.store.subscriptions import Held, Row, deploying
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
-from fbtasks.queue.choosing import none_such
+from fbtasks.queue.operations.choosing import none_such
 from fbtasks.system.showing import count
 
 T = TypeVar("T")

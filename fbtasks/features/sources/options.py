@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, EventSource, event_name
 from fbtasks.system import checks
 from fbtasks.tasks.options import CommonOptions

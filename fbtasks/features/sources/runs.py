@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from fbtasks.errors import CaptureError, SerializationError
-from fbtasks.features.sources.changes import Change
 from fbtasks.features.sources.coalescing import join, key_of
+from fbtasks.features.sources.kinds.changes import Change
 from fbtasks.features.sources.subscription import Occurrence, Subscription
 from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Outcome, Released, Rest, Retry, Snoozed
 

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.features.sources import changes, events, rows
-from fbtasks.features.sources.changes import Change
 from fbtasks.features.sources.definition import ChangeSource, Order, order_check
-from fbtasks.features.sources.events import Event
-from fbtasks.features.sources.polled import PollSource
-from fbtasks.features.sources.rows import Row
+from fbtasks.features.sources.kinds import changes, events, rows
+from fbtasks.features.sources.kinds.changes import Change
+from fbtasks.features.sources.kinds.events import Event
+from fbtasks.features.sources.kinds.polled import PollSource
+from fbtasks.features.sources.kinds.rows import Row
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
 from fbtasks.tasks import declare

@@ -10,7 +10,7 @@ from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
 from fbtasks.features.workflows import store as flows
 from fbtasks.features.workflows.store import NodeRow as NodeRow
-from fbtasks.queue.operations import find_number
+from fbtasks.queue.operations.tasks import find_number
 
 ON_FAILURE: Final = "on failure"
 MANY: Final = 10

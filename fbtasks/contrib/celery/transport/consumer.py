@@ -18,7 +18,7 @@ from fbtasks.firebird import connections
 from fbtasks.firebird.session import READ
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
-from fbtasks.queue.room_upkeep import Room
+from fbtasks.queue.upkeep.collecting import Room
 
 logger = logging.getLogger("fbtasks.kombu")
 HEARTBEAT: Final = 1.0

@@ -21,7 +21,7 @@ from fbtasks.errors import (
 from fbtasks.features.sources.deploy.comparing import Comparison, Found, Wanted, compare, refuse_taken, replaces, steps
 from fbtasks.features.sources.deploy.comparing import Step as Step
 from fbtasks.features.sources.feeds import Definition, digest
-from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import condition, ddl, polling, subscriptions
 from fbtasks.features.sources.store.capture import Capture, resolve
 from fbtasks.features.sources.store.ddl import Connection as Connection

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.sources.feeds import Definition, poll_source
-from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store.capture import Capture
 from fbtasks.features.sources.store.ddl import Trigger
 from fbtasks.features.sources.store.polls import Poll

@@ -17,8 +17,8 @@ from fbtasks.features.sources.store.triggers import (
     why_not_compiled,
     without_place,
 )
+from fbtasks.firebird.driver.translate import is_wrong_text
 from fbtasks.firebird.session import READ, Session, Transaction
-from fbtasks.firebird.translate import is_wrong_text
 from fbtasks.system.showing import brief
 
 _RIGHTS: Final = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from fbtasks.features.sources.polled import PollSource
-from fbtasks.features.sources.rows import reason
+from fbtasks.features.sources.kinds.polled import PollSource
+from fbtasks.features.sources.kinds.rows import reason
 from fbtasks.features.sources.store.polls import Poll, Statements, resolve
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import READ, Session, Transaction

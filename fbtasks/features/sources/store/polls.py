@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import expressions, tables, texts
 from fbtasks.features.sources.store.capture import check_column
 from fbtasks.features.sources.store.expressions import Value, concatenated, most, record, value

@@ -16,7 +16,7 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.firebird.session import Session
-from fbtasks.queue import room
+from fbtasks.queue.upkeep import room
 
 EACH: Final = 4
 """Rows of each table that are read for one that was deleted."""

@@ -13,7 +13,7 @@ from fbtasks.features.queues import store as limits
 from fbtasks.features.queues.operations import check_queue
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
-from fbtasks.queue.choosing import InCode
+from fbtasks.queue.operations.choosing import InCode
 from fbtasks.queue.register import processes
 from fbtasks.system.checks import did_you_mean
 

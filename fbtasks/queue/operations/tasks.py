@@ -16,11 +16,11 @@ from fbtasks.features.progress import store as progress
 from fbtasks.features.queues.operations import check_queue
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
-from fbtasks.queue.choosing import InCode
-from fbtasks.queue.housekeeping import prune as prune_batches
+from fbtasks.queue.operations.choosing import InCode
+from fbtasks.queue.operations.waiting import why_waiting
 from fbtasks.queue.results import Filter as Filter
 from fbtasks.queue.spool import Spool
-from fbtasks.queue.waiting import why_waiting
+from fbtasks.queue.upkeep.housekeeping import prune as prune_batches
 from fbtasks.states import State
 from fbtasks.tasks.call import Stored, TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload

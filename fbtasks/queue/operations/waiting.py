@@ -12,7 +12,7 @@ from fbtasks.features.limits.store import Gate, Wait
 from fbtasks.features.queues import store as limits
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
-from fbtasks.queue.pausing import how_to_resume
+from fbtasks.queue.operations.pausing import how_to_resume
 from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.system.showing import count

@@ -16,8 +16,8 @@ from typing import Any, Final
 from firebird.driver.core import Cursor, Statement, TransactionManager
 
 from fbtasks.errors import TaskDefinitionError
+from fbtasks.firebird.driver.translate import translate, was_cancelled
 from fbtasks.firebird.session import INSERT, Session, Transaction
-from fbtasks.firebird.translate import translate, was_cancelled
 
 _BEGINNINGS: Final = 5
 """How many times a transaction is begun before a request to cancel counts."""

@@ -21,7 +21,7 @@ from fbtasks.features.queues import duty as queue_limits
 from fbtasks.features.sources.store import subscriptions
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
-from fbtasks.queue.room_upkeep import Room
+from fbtasks.queue.upkeep.collecting import Room
 from fbtasks.states import State
 from fbtasks.system.showing import count
 

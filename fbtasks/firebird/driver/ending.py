@@ -24,7 +24,8 @@ from types import FrameType
 from typing import Any, Final
 
 from fbtasks import timing as clock
-from fbtasks.firebird import freeing, watchdog
+from fbtasks.firebird import watchdog
+from fbtasks.firebird.driver import freeing
 
 PATIENCE: Final = 2.0
 """Seconds that calls of other threads have at the exit, and again when they have been cancelled."""

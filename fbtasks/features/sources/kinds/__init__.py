@@ -1,0 +1,1 @@
+"""The three kinds of sources: changes of tables, events, and rows of polled tables."""
