@@ -24,7 +24,6 @@ from fbtasks.features.sources.options import OnChange, OnEvent, PollTable
 from fbtasks.features.sources.subscription import EventSource
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
-from fbtasks.features.workflows.plan import Plan
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.notify.outcomes import OutcomeReader
 from fbtasks.queue.notify.results import ResultListener, Waiter
@@ -48,6 +47,7 @@ from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import check_class
 from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.tasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.tasks.plan import Plan
 from fbtasks.tasks.serialize import Serializer
 
 P = ParamSpec("P")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import overload
 
+from fbtasks.firebird.session import Transaction
+
 
 @overload
 def as_utc(value: datetime) -> datetime: ...
@@ -18,3 +20,9 @@ def as_utc(value: datetime | None) -> datetime | None:
 def as_naive_utc(value: datetime) -> datetime:
     """An aware datetime as a TIMESTAMP column holds it."""
     return value.astimezone(UTC).replace(tzinfo=None)
+
+
+def now(transaction: Transaction) -> datetime:
+    """The database's clock."""
+    moment: datetime = transaction.value("now")
+    return as_utc(moment)

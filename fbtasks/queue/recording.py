@@ -10,12 +10,12 @@ from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.duty import ProgressNotes
 from fbtasks.features.workflows import store as flows
-from fbtasks.features.workflows.plan import Plan
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, tasks
 from fbtasks.queue.codec import Limit
 from fbtasks.tasks.call import Call, Finished, Replaced, Stale
+from fbtasks.tasks.plan import Plan
 
 T = TypeVar("T")
 ATTEMPTS: Final = 8

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fbtasks import timing as clock
 from fbtasks.errors import ResultTimeout, TaskNotFound
-from fbtasks.features.workflows.plan import Follows, Link, Plan
 from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.queue.result import AsyncResult
 from fbtasks.run.batch_runner import BatchRunner
 from fbtasks.states import State
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, Claim, Failed, Input, Replaced, Retry, Snoozed, Stored, Succeeded
+from fbtasks.tasks.plan import Follows, Link, Plan
 
 if TYPE_CHECKING:
     from fbtasks.tasks.definition import App

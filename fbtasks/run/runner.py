@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.features.sources.runs import arguments
-from fbtasks.features.workflows.inputs import given_by
-from fbtasks.features.workflows.plan import ReplaceRequested
+from fbtasks.run.inputs import given_by
 from fbtasks.run.interrupts import Interrupts, TaskStopped
 from fbtasks.tasks.call import (
     Cancelled,
@@ -32,6 +31,7 @@ from fbtasks.tasks.call import (
 )
 from fbtasks.tasks.definition import App, Task
 from fbtasks.tasks.middleware import Around, run_through
+from fbtasks.tasks.plan import ReplaceRequested
 from fbtasks.tasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.tasks.reports import SILENT, Reports
 from fbtasks.tasks.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple
 
-from fbtasks.features.workflows.plan import Plan
 from fbtasks.states import State
+from fbtasks.tasks.plan import Plan
 
 When = datetime | timedelta | None
 """A moment in UTC, a span from the database's now, or neither."""

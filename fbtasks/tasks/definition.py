@@ -11,14 +11,12 @@ from weakref import WeakSet
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.features.limits.gates import Gates, Placeholder
-from fbtasks.features.queues.windows import Window, window_of
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.options import FedTaskOptions
 from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
 from fbtasks.features.workflows.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
 from fbtasks.features.workflows.node_result import Application
-from fbtasks.features.workflows.plan import Plan
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult, results_of
 from fbtasks.system import checks
@@ -45,8 +43,10 @@ from fbtasks.tasks.options import (
     unknown_of_retry,
     unknown_of_task,
 )
+from fbtasks.tasks.plan import Plan
 from fbtasks.tasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
+from fbtasks.tasks.windows import Window, window_of
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Final, TypedDict
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
 from fbtasks.features.limits import definition as limiting
 from fbtasks.features.limits.definition import Ordered, Unique
-from fbtasks.features.queues import windows
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
-from fbtasks.tasks import times
+from fbtasks.tasks import times, windows
 from fbtasks.tasks.call import MOST_TRIES
 from fbtasks.tasks.declare import Given, Refuse, given, options_of
 from fbtasks.tasks.request import Hook

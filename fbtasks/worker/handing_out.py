@@ -11,10 +11,10 @@ from typing import Any, Final
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError
 from fbtasks.features.limits.gating import Gating
-from fbtasks.features.workflows.inputs import INPUTS_GONE
 from fbtasks.firebird.session import Session
 from fbtasks.queue.recording import ATTEMPTS
 from fbtasks.queue.results import now
+from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.tasks.definition import Task
 from fbtasks.worker.claiming import in_batches, with_inputs, with_payload

@@ -10,8 +10,8 @@ from support.sql import one
 from support.variants import slow
 
 from fbtasks import WorkerLost
-from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
 from fbtasks.tasks.call import Call, Replaced, Rest, Retry, Succeeded
+from fbtasks.tasks.plan import Follows, Link, Member, Plan
 from fbtasks.worker.pools.channel import Hearing
 from fbtasks.worker.pools.wire import Ended, pack_message
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.queues.definition import window_from
-from fbtasks.features.queues.windows import DAYS, Window
+from fbtasks.tasks.windows import DAYS, Window
 
 BERLIN = "Europe/Berlin"
 MINUTE = timedelta(minutes=1)

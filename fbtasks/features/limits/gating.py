@@ -5,8 +5,8 @@ from __future__ import annotations
 from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
 from fbtasks.features.limits.gates import Gates
-from fbtasks.features.workflows.inputs import given_by
 from fbtasks.queue.codec import pack_gates
+from fbtasks.run.inputs import given_by
 from fbtasks.tasks.call import Claim, Failed, Outcome, PutBefore
 from fbtasks.tasks.serialize import Payload
 

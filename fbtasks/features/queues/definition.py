@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Literal
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.limits import definition as limits
 from fbtasks.features.limits.definition import LimitDefinition, queue_limit
-from fbtasks.features.queues import windows
-from fbtasks.features.queues.windows import Window, check_window_options, window_of
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
+from fbtasks.tasks import windows
 from fbtasks.tasks.declare import check_fields
+from fbtasks.tasks.windows import Window, check_window_options, window_of
 
 WhenFull = Literal["wait", "reject", "drop_oldest", "drop_newest"]
 _when_full: Final = checks.one_of(

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
+from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.limits import store as admission
 from fbtasks.features.queues import store as limits
 from fbtasks.features.queues.definition import QueueDefinition, window_from
 from fbtasks.features.queues.store import Definition, Policy
-from fbtasks.features.queues.windows import Window
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.firsts import write_first
 from fbtasks.system.showing import count
+from fbtasks.tasks.windows import Window
 
 logger = logging.getLogger(__name__)
 _BEHIND: Final = timedelta(days=2)
@@ -58,7 +59,7 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
 
 
 def _write_shifts(transaction: Transaction, queue: str, window: Window | None) -> None:
-    now = limits.now(transaction)
+    now = now_in(transaction)
     limits.set_shifts(transaction, queue, () if window is None else window.shifts(now - _BEHIND, now + _AHEAD))
 
 

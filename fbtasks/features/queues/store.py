@@ -118,9 +118,3 @@ def set_shifts(transaction: Transaction, queue: str, shifts: Iterable[tuple[date
     """Says anew when a queue is open."""
     packed = "".join(f"{clock.to_ms(begin):015d}{clock.to_ms(end):015d}" for begin, end in shifts)
     transaction.call("FBTASKS_QUEUES.SET_SHIFTS", queue, packed)
-
-
-def now(transaction: Transaction) -> datetime:
-    """The database's clock."""
-    moment: datetime = transaction.value("now")
-    return as_utc(moment)

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Annotated, Any, Final, NamedTuple
 
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.features.queues import windows
 from fbtasks.features.schedules.ticking import Missed, cron_text, every_ms
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
+from fbtasks.tasks import windows
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import check_fields
 from fbtasks.tasks.options import TaskOptions

@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fbtasks.database.database import Database
+from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.queues import store as limits
-from fbtasks.features.queues.windows import zone
 from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.definition import Schedule
 from fbtasks.features.schedules.store import Row
@@ -21,6 +20,7 @@ from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.operations.choosing import choose
 from fbtasks.tasks.serialize import JSON_TYPE
+from fbtasks.tasks.windows import zone
 
 _OVERDUE: Final = timedelta(minutes=1)
 """How late a tick may be before that is a problem."""
@@ -117,7 +117,7 @@ def resume(database: Database, names: Iterable[str]) -> list[str]:
 
     def work(transaction: Transaction) -> list[str]:
         rows = [row for row in _chosen(transaction, names) if _is_paused(row) or row.error is not None]
-        now = limits.now(transaction)
+        now = now_in(transaction)
         for row in rows:
             next = row.timing.begin(now, row.last) if _is_paused(row) else None
             schedules.hold(transaction, row.id, held=False, next=next)
@@ -198,7 +198,7 @@ def _changed(row: Row, change: Change) -> Row:
 def _write(transaction: Transaction, before: Row, after: Row) -> None:
     next = None
     if before.when != after.when:
-        next = after.timing.begin(limits.now(transaction), before.last)
+        next = after.timing.begin(now_in(transaction), before.last)
     schedules.override(transaction, after.id, after.overrides, next)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from fbtasks.database.deploying import deploying
+from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.limits import store as admission
-from fbtasks.features.queues import store as queues
 from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.definition import Schedule
 from fbtasks.features.schedules.store import Row
 from fbtasks.features.schedules.ticking import timing
-from fbtasks.features.sources.store.subscriptions import deploying
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.codec import Limit
 
@@ -48,7 +48,7 @@ def _sync(
     transaction: Transaction, app: str, definitions: Mapping[str, Schedule], limits: Mapping[str, Limit]
 ) -> list[str]:
     rows = {row.name: row for row in schedules.read(transaction)}
-    now = queues.now(transaction)
+    now = now_in(transaction)
     changed = []
     for definition in definitions.values():
         row = rows.get(definition.name)

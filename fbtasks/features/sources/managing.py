@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
 from fbtasks.database.database import Database
+from fbtasks.database.deploying import deploying
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
 from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.deploy.applying import Connection as Connection
@@ -19,7 +20,7 @@ from fbtasks.features.sources.feeds import Definition
 from fbtasks.features.sources.feeds import Feed as Feed
 from fbtasks.features.sources.operations import SourceProblem, capture
 from fbtasks.features.sources.store import ddl, existing, subscriptions, undeployed
-from fbtasks.features.sources.store.subscriptions import Held, Row, deploying
+from fbtasks.features.sources.store.subscriptions import Held, Row
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
 from fbtasks.queue.operations.choosing import none_such

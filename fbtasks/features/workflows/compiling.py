@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.features.workflows.group_result import GroupResult
 from fbtasks.features.workflows.node_result import Application, NodeResult
-from fbtasks.features.workflows.plan import Follows, Link, Member, Plan, ReplaceRequested
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call
+from fbtasks.tasks.plan import Follows, Link, Member, Plan, ReplaceRequested
 
 KNOWN_LATER: Final = object()
 """In the place of a result that tasks are still to make."""

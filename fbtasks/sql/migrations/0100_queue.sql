@@ -282,7 +282,7 @@ CREATE TABLE QUEUE_PLACE (
     CONSTRAINT QUEUE_PLACE_NO PRIMARY KEY (QUEUE, NO_, ROW_NO)
 )^
 
--- When a queue with a window is open: the next weeks, as workers compute them (fbtasks/features/queues/windows.py).
+-- When a queue with a window is open: the next weeks, as workers compute them (fbtasks/tasks/windows.py).
 CREATE TABLE QUEUE_SHIFT (
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
     OPEN_TIME TIMESTAMP NOT NULL,

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from fbtasks.features.workflows.plan import Link, Member, Plan
 from fbtasks.system import sockets
 from fbtasks.system.showing import shorten, show
 from fbtasks.tasks.call import (
@@ -30,6 +29,7 @@ from fbtasks.tasks.call import (
     Succeeded,
     rest_of,
 )
+from fbtasks.tasks.plan import Link, Member, Plan
 from fbtasks.worker.pools.wire import (
     LENGTH,
     PACKET,

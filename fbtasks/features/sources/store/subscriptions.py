@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
@@ -107,19 +105,6 @@ class Unhandled(NamedTuple):
     """When the first of these was raised."""
     lag: float
     """The seconds since then."""
-
-
-@contextmanager
-def deploying(session: Session) -> Iterator[None]:
-    """For the block: no other process deploys or migrates. The lock is held by a transaction of its own."""
-    with session.transaction_beside() as transaction:
-        while True:
-            transaction.begin()
-            with suppress(ConflictError):
-                transaction.rows("FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK", more=" ")
-                break
-            transaction.rollback()
-        yield
 
 
 def read(session: Session) -> list[Row]:
