@@ -16,9 +16,10 @@ from fbtasks.system.showing import CUT, name_of, sendable, shorten, show
 from fbtasks.tasks.call import Failed
 from fbtasks.tasks.serialize import check_json
 
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LIBRARY: Final = os.path.dirname(os.path.abspath(os.__file__))
 _MACHINERY: Final = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(file)), folder)
-    for file, folder in ((__file__, ""), (os.__file__, "asyncio" + os.sep), (os.__file__, "concurrent" + os.sep))
+    os.path.join(folder, "") for folder in (_PACKAGE, f"{_LIBRARY}/asyncio", f"{_LIBRARY}/concurrent")
 )
 
 

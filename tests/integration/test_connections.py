@@ -10,7 +10,7 @@ import pytest
 from support.sql import execute, kill_connection, one, rows
 
 from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeout, QueueFull
-from fbtasks.features.sources.store import subscriptions
+from fbtasks.database.deploying import deploying
 from fbtasks.firebird import connections
 from fbtasks.firebird.driver.translate import translate
 from fbtasks.firebird.pool import MOST_IDLE, Pool
@@ -106,7 +106,7 @@ def test_a_dead_connection_is_replaced(url):
 
 def test_a_connection_that_is_killed_while_subscriptions_are_deployed_is_told_as_that(app):
     killed = pytest.raises(DatabaseUnavailable, match="Killed by database administrator")
-    with killed, app.database.session() as session, subscriptions.deploying(session):
+    with killed, app.database.session() as session, deploying(session):
         kill_connection(app, session.connection.info.id)
         session.read("now")
 

@@ -20,7 +20,7 @@ LEASE = 10.0
 WORKER = """
     import sys, time
     from fbtasks import FBTasks
-    from fbtasks.store import processes
+    from fbtasks.queue.register import processes
     app = FBTasks("other", sys.argv[1])
     with app.database.session() as session:
         facts = dict(name="other", host="elsewhere", pid=1, pid_start=1, queues=["default"], pool="solo", concurrency=1)

@@ -162,7 +162,7 @@ def test_a_child_that_is_forked_while_a_lost_connection_is_left_alone_may_connec
     printed = project.python("""
         import os, time
         from fbtasks import FBTasks
-        from fbtasks.notify import listener
+        from fbtasks.queue.notify import listener
         from fbtasks.queue.notify.results import ResultListener
         listener._SILENCE = 0.2
         app = FBTasks("parent")

@@ -251,7 +251,7 @@ def _run_as_of(app, row, schedule, end):
 TICKER = """
 import sys, time
 from fbtasks import FBTasks
-from fbtasks.worker import ticks
+from fbtasks.features.schedules import duty as ticks
 ticks.BATCH = 3
 app = FBTasks("test", sys.argv[1])
 with app.database.session() as session:

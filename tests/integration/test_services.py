@@ -11,7 +11,8 @@ from fbtasks.database import operations as database
 from fbtasks.features.queues import operations as queues
 from fbtasks.queue import results
 from fbtasks.queue import tasks as store
-from fbtasks.queue.operations.tasks import Filter, TaskChange, tasks, workers
+from fbtasks.queue.operations import tasks, workers
+from fbtasks.queue.operations.tasks import Filter, TaskChange
 from fbtasks.queue.register import processes
 from fbtasks.sql import migrations
 from fbtasks.states import State

@@ -82,7 +82,7 @@ def test_a_call_that_would_take_long_is_cancelled(url, threads):
 
 @pytest.mark.slow
 def test_where_a_call_cannot_be_ended_the_engine_is_left_alone(url):
-    last = "from fbtasks.firebird import ending; ending.PATIENCE = 0; import time; time.sleep(0.5); sys.exit(7)"
+    last = "from fbtasks.firebird.driver import ending; ending.PATIENCE = 0; import time; time.sleep(0.5); sys.exit(7)"
     assert end(url, "count count delay", last) == ([7], [""])
 
 

@@ -119,7 +119,10 @@ def test_containers_that_share_a_namespace_share_the_file(tmp_path):
 @needs_namespaces
 def test_a_process_list_of_another_namespace_is_not_believed():
     """Without a /proc of its own a process finds others there under the pids of its neighbours."""
-    code = "import os; from fbtasks.liveness import hosts; print(hosts.start_ticks(os.getpid()), hosts.is_gone(1, 7))"
+    code = (
+        "import os; from fbtasks.queue.register import hosts; "
+        "print(hosts.start_ticks(os.getpid()), hosts.is_gone(1, 7))"
+    )
     done = subprocess.run(
         ["unshare", "--pid", "--fork", sys.executable, "-c", code], capture_output=True, text=True, timeout=60
     )
@@ -128,7 +131,7 @@ def test_a_process_list_of_another_namespace_is_not_believed():
 
 def test_processes_that_cannot_tell_their_namespace_do_not_tell_the_dead():
     """Two containers of one name without /proc would take each other's processes for gone."""
-    code = "from unittest import mock; from fbtasks.liveness import hosts\n"
+    code = "from unittest import mock; from fbtasks.queue.register import hosts\n"
     code += "with mock.patch('os.readlink', side_effect=OSError): print(hosts.host_name())"
     names = {python(code).stdout for _ in range(2)}
     assert len(names) == 2

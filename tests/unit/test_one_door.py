@@ -15,7 +15,7 @@ def uses(module, name):
             if isinstance(node, ast.Attribute) and node.attr == name:
                 if isinstance(node.value, ast.Name) and node.value.id == module:
                     yield path.relative_to(PACKAGE).as_posix()
-            elif isinstance(node, ast.ImportFrom) and node.module == f"fbtasks.store.{module}":
+            elif isinstance(node, ast.ImportFrom) and node.module == f"fbtasks.queue.{module}":
                 yield from (path.relative_to(PACKAGE).as_posix() for each in node.names if each.name == name)
 
 
