@@ -139,17 +139,22 @@ RETURNS (FOUND INTEGER)
 AS
     DECLARE NO_ INTEGER;
     DECLARE OWED SMALLINT;
+    -- Not FOR SELECT, which after a conflict is run again, and then locks all that are free.
+    DECLARE PLACES CURSOR FOR (
+        SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0
+        ORDER BY P.QUEUE, P.NO_ FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     FOUND = 0;
     EXECUTE PROCEDURE PAY_PLACES(QUEUE) RETURNING_VALUES OWED;
-    IF (OWED = 0 AND MOST > 0) THEN
-        FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0
-            ORDER BY P.QUEUE, P.NO_ FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ DO
-        BEGIN
-            FOUND = FOUND + 1;
-            IF (FOUND >= MOST) THEN
-                LEAVE;
-        END
+    OPEN PLACES;
+    WHILE (OWED = 0 AND FOUND < MOST) DO
+    BEGIN
+        FETCH PLACES INTO :NO_;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
+        FOUND = FOUND + 1;
+    END
+    CLOSE PLACES;
 END^
 
 -- Gives the place of a task back that is not there any more, when its queue still has a limit.
