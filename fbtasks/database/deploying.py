@@ -16,7 +16,7 @@ def deploying(session: Session) -> Iterator[None]:
         while True:
             transaction.begin()
             with suppress(ConflictError):
-                transaction.rows("FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK", more=" ")
+                transaction.rows("FBTASKS_UPKEEP.DEPLOY_LOCK", more=" ")
                 break
             transaction.rollback()
         yield

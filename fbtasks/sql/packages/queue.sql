@@ -897,6 +897,14 @@ END^
 
 PACKAGE FBTASKS_UPKEEP^
 
+-- Lets one transaction at a time deploy definitions, until it ends. The lock is that of the migrations.
+PROCEDURE DEPLOY_LOCK
+AS
+    DECLARE VERSION INTEGER;
+BEGIN
+    SELECT S.VERSION FROM QUEUE_SCHEMA S WHERE S.VERSION = 0 WITH LOCK INTO :VERSION;
+END^
+
 -- Forgets up to MOST tasks that ended in STATE more than AGE_MS ago; not those for which a lane is halted, nor those
 -- whose results others are going to be given.
 PROCEDURE PRUNE (STATE SMALLINT, AGE_MS BIGINT, MOST INTEGER)

@@ -1,5 +1,5 @@
 -- How subscriptions come to be, are held, and go. One process at a time changes them: that which has
--- FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK.
+-- FBTASKS_UPKEEP.DEPLOY_LOCK.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_SOURCES^
@@ -60,14 +60,6 @@ BEGIN
 END^
 
 PACKAGE FBTASKS_SOURCES_UPKEEP^
-
--- Lets one transaction at a time deploy definitions, until it ends. The lock is that of the migrations.
-PROCEDURE DEPLOY_LOCK
-AS
-    DECLARE VERSION INTEGER;
-BEGIN
-    SELECT S.VERSION FROM QUEUE_SCHEMA S WHERE S.VERSION = 0 WITH LOCK INTO :VERSION;
-END^
 
 -- Gives up to MOST of the events that are kept since they had no handler to all that have been registered by now, the
 -- oldest of each name first: by the one that has registered them, and by maintenance, since more may be kept, and
