@@ -131,8 +131,7 @@ def subscribe(
 
     *source* is the real name of the table. One that it *succeeds* ends when what it has is done.
     """
-    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
-    return _write(transaction, "FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given)
+    return _write(transaction, "FBTASKS_SOURCES_OWNER.SUBSCRIBE", definition, source, former, succeeds)
 
 
 def handle(
@@ -143,13 +142,20 @@ def handle(
     succeeds: int | None = None,
 ) -> int:
     """The same for the handler of an event or a poll, as a worker may."""
-    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
-    return _write(transaction, "FBTASKS_SOURCES.HANDLE", *given)
+    return _write(transaction, "FBTASKS_SOURCES.HANDLE", definition, source, former, succeeds)
 
 
-def _write(transaction: Transaction, name: str, *given: object) -> int:
+def _write(
+    transaction: Transaction,
+    procedure: str,
+    definition: Definition,
+    source: str,
+    former: int | None,
+    succeeds: int | None,
+) -> int:
+    said = definition.kind, definition.app, definition.name, source, *definition.values
     try:
-        return int(transaction.value(name, *given))
+        return int(transaction.value(procedure, former, succeeds, *said))
     except DuplicateKey as error:  # another process says something of the queue for the first time, too
         raise ConflictError(str(error)) from error
 
