@@ -19,7 +19,7 @@ from fbtasks.tasks.serialize import check_json
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARY: Final = os.path.dirname(os.path.abspath(os.__file__))
 _MACHINERY: Final = tuple(
-    os.path.join(folder, "") for folder in (_PACKAGE, f"{_LIBRARY}/asyncio", f"{_LIBRARY}/concurrent")
+    os.path.join(*folder, "") for folder in ((_PACKAGE,), (_LIBRARY, "asyncio"), (_LIBRARY, "concurrent"))
 )
 
 
