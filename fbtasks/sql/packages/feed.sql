@@ -132,7 +132,8 @@ END^
 -- theirs by rank; of their own rank, they share it. Subscriptions come rank by rank, and limits share the room with
 -- those of the first rank. A task that one owner has let in may be let in by its next one at once: so they are looked
 -- at again. With FROM_START subscriptions are looked at from the start, for what was committed late. IDLES is 1 when
--- one whose tasks are idle work, behind LAST_RANK, has something. CROWDED is 1 when owners have left room to ready
+-- one whose tasks are idle work, behind LAST_RANK, has something. A task that is made here is written as claimed by
+-- WORKER_ID; the claim that calls this takes it. CROWDED is 1 when owners have left room to ready
 -- tasks: the claim calls this again with READY_HELD when other transactions hold those.
 PROCEDURE FEED (
     WORKER_ID BIGINT, QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, LAST_RANK SMALLINT, READY_HELD SMALLINT)
