@@ -131,7 +131,8 @@ def subscribe(
 
     *source* is the real name of the table. One that it *succeeds* ends when what it has is done.
     """
-    return _write(transaction, "FBTASKS_SOURCES_OWNER.SUBSCRIBE", definition, source, former, succeeds)
+    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
+    return _write(transaction, "FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given)
 
 
 def handle(
@@ -142,20 +143,13 @@ def handle(
     succeeds: int | None = None,
 ) -> int:
     """The same for the handler of an event or a poll, as a worker may."""
-    return _write(transaction, "FBTASKS_SOURCES.HANDLE", definition, source, former, succeeds)
+    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
+    return _write(transaction, "FBTASKS_SOURCES.HANDLE", *given)
 
 
-def _write(
-    transaction: Transaction,
-    procedure: str,
-    definition: Definition,
-    source: str,
-    former: int | None,
-    succeeds: int | None,
-) -> int:
-    said = definition.kind, definition.app, definition.name, source, *definition.values
+def _write(transaction: Transaction, name: str, *given: object) -> int:
     try:
-        return int(transaction.value(procedure, former, succeeds, *said))
+        return int(transaction.value(name, *given))
     except DuplicateKey as error:  # another process says something of the queue for the first time, too
         raise ConflictError(str(error)) from error
 
