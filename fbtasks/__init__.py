@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.app import FEATURES, FBTasks
     from fbtasks.errors import (
         AuthenticationError,
         CaptureError,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         UnknownTaskError,
         WorkerLost,
     )
+    from fbtasks.feature import Feature
     from fbtasks.features.limits.definition import Ordered, Unique, debounce
     from fbtasks.features.sources.kinds.changes import Change
     from fbtasks.features.sources.kinds.events import Event
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from fbtasks.tasks.retry import RetryPolicy, RetryRule
 
 __all__ = [
+    "FEATURES",
     "AsyncResult",
     "AuthenticationError",
     "CaptureError",
@@ -73,6 +75,7 @@ __all__ = [
     "Event",
     "FBTasks",
     "FBTasksError",
+    "Feature",
     "ForeignDatabaseError",
     "ForkError",
     "GroupResult",
@@ -112,7 +115,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "app": ("FBTasks",),
+    "app": ("FBTasks", "FEATURES"),
+    "feature": ("Feature",),
     "features.workflows.canvas": ("Signature", "chain", "chord", "group"),
     "features.sources.kinds.changes": ("Change",),
     "features.sources.kinds.events": ("Event",),

@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack
 
 from fbtasks.config import Settings
+from fbtasks.contrib.celery import Celery
 from fbtasks.contrib.celery.conf import Conf
 from fbtasks.database.database import Database
 from fbtasks.database.operations import migrate
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
+from fbtasks.feature import Feature, Features, made
+from fbtasks.features.limits import Limits
 from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.features.limits.gates import Gates
+from fbtasks.features.progress import Progress
+from fbtasks.features.queues import Queues
 from fbtasks.features.queues.definition import QueueArguments, QueueDefinition, QueueOptions, define_queue
+from fbtasks.features.schedules import Schedules
 from fbtasks.features.schedules.definition import Periodic, Schedule, ScheduleOptions
 from fbtasks.features.schedules.periodic import adding, make_schedule
 from fbtasks.features.schedules.periodic import decorator as periodic_decorator
+from fbtasks.features.sources import Sources
 from fbtasks.features.sources.definition import SILENT_RULE, ChangeSource, may_be_silent
 from fbtasks.features.sources.feeds import Feed
 from fbtasks.features.sources.options import OnChange, OnEvent, PollTable
 from fbtasks.features.sources.subscription import EventSource
+from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
 from fbtasks.queue.enqueuing import Enqueuer
@@ -53,6 +61,38 @@ from fbtasks.tasks.serialize import Serializer
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
+FEATURES: Final[tuple[type[Feature], ...]] = (Queues, Limits, Workflows, Schedules, Progress, Sources, Celery)
+"""The features of this distribution, in the order in which they are asked: an app has all of them, unless it says."""
+
+
+def _features(settings: Settings) -> list[Feature]:
+    """The features of an app. Raises :class:`ConfigurationError` for one that takes the name of ours."""
+    found = made(FEATURES if settings.features is None else settings.features, _named)
+    ours = {each.name: each for each in FEATURES}
+    for each in found:
+        if each.name in ours and not isinstance(each, ours[each.name]):
+            raise ConfigurationError(
+                f"features has another one of the name {each.name!r}, which is that of a feature of this distribution. "
+                "Give it a name of its own."
+            )
+    return found
+
+
+def _named(name: str) -> type[Feature]:
+    """The feature of that name: of this distribution, or of another one that has an entry point for it."""
+    for each in FEATURES:
+        if each.name == name:
+            return each
+    from importlib.metadata import entry_points  # 40 ms, for those who name one
+
+    found = [each.load() for each in entry_points(group="fbtasks.features", name=name)]
+    if len(found) == 1 and isinstance(found[0], type) and issubclass(found[0], Feature):
+        return found[0]
+    ours = ", ".join(each.name for each in FEATURES)
+    raise ConfigurationError(
+        f"no feature is named {name!r}. Those of this distribution are {ours}; another one names its own by an entry "
+        "point of the group fbtasks.features."
+    )
 
 
 class FBTasks:
@@ -74,7 +114,9 @@ class FBTasks:
             signing_keys=settings.signing_key or (),
             limit=settings.payload_limit,
         )
-        self.database = Database(settings)
+        self.features = Features(_features(settings), self)
+        """What the app has beside the core."""
+        self.database = Database(settings, tuple(self.features))
         self.queues: dict[str, QueueDefinition] = {}
         """What :meth:`queue` has said of queues, by their names."""
         self.limits: dict[str, LimitDefinition] = {}
@@ -270,6 +312,8 @@ class FBTasks:
             self._check_limits(task.name, task.gates)
         if task.options.serializer is not None:
             self.serializer.check(task.options.serializer)
+        preparing = self.features.which("prepare")
+        task.prepared_by = tuple(each for each in self.features if each.declare(task) and each in preparing)
         self._tasks[task.name] = task.bound_to(self)
         return task
 
@@ -345,13 +389,19 @@ class FBTasks:
             return task.apply_async(args, kwargs, **options)
         arounds, given = self.middlewares.enqueue, as_arguments(args, kwargs)
         if not arounds:
-            return send_calls(self, [self.enqueuer.make_call(name, *given, **options)])[0]
+            return send_calls(self, [self._call_by_name(name, *given, **options)])[0]
         return enqueue_through(
             arounds,
             [OutgoingCall(name, *given, {**options})],
-            lambda each: self.enqueuer.make_call(name, *as_arguments(each.args, each.kwargs), **each.options),
+            lambda each: self._call_by_name(name, *as_arguments(each.args, each.kwargs), **each.options),
             lambda calls: send_calls(self, calls),
         )[0]
+
+    def _call_by_name(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Call:
+        call = self.enqueuer.make_call(name, args, kwargs, **options)
+        for feature in self.features.which("prepare"):
+            call = feature.prepare(call, None, args, kwargs)
+        return call
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""

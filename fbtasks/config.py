@@ -90,8 +90,11 @@ class Settings:
     task_class: type[Any] | None = None
     """What ``app.task`` makes of a function; None: a ``Task``."""
 
-    features: Annotated[Given[Sequence[Feature], tuple[Feature, ...]], checked] = given(())
-    """Those of other distributions."""
+    features: Annotated[
+        Given[Sequence[Feature | type[Feature] | str] | None, tuple[Feature | type[Feature] | str, ...] | None],
+        optional(checked),
+    ] = given(None)
+    """What the app has beside the core; None: all of this distribution."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -102,13 +105,8 @@ class Settings:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"on_success": None, "on_failure": None, "on_retry": None, "task_class": None, "features": ()}
+        own = {"on_success": None, "on_failure": None, "on_retry": None, "task_class": None, "features": None}
         return {**self.__dict__, **own}
-
-    @property
-    def feature_names(self) -> str:
-        """The names of its features, each between spaces."""
-        return "".join(f" {each.name} " for each in self.features)
 
     @property
     def zone_name(self) -> str:

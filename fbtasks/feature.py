@@ -1,59 +1,205 @@
-"""Features of other distributions: what one says of itself, for ``FBTasks(features=[...])``."""
+"""The door for features: what one may say, and how an app finds those that it has.
+
+The core calls the members of :class:`Feature` and knows none of them by name. A feature is a folder with the same files
+as any other: ``__init__`` (its :class:`Feature`), ``definition`` (what users write), ``schema`` (its SQL), ``store``
+(the calls of that), ``operations`` (what operators do), ``duty`` (what a worker does now and then), ``commands``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.system import checks
 
 if TYPE_CHECKING:
-    from fbtasks.tasks.call import Call
+    from fbtasks.app import FBTasks
+    from fbtasks.firebird.session import Session, Transaction
+    from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Stale
+    from fbtasks.tasks.definition import Task
 
-OURS: Final = frozenset({"celery", "limits", "progress", "queues", "schedules", "sources", "workflows"})
-"""The names of the features of this distribution."""
-LONGEST_EXTRA: Final = 4000
-"""Bytes that a feature may have to say about a call."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
-class Feature:
-    """What an app has beside what this distribution brings. One object serves one app; all members may be left out."""
+class Duty(Protocol):
+    """Something that a worker does now and then, between claims. Used by the worker's thread alone."""
 
-    name: str
+    events: Collection[str]
+    """Names of database events that wake it, such as ``fbtasks:parked``."""
+    while_draining: bool
+    """Whether it is done by a worker that is to end, too."""
+
+    def due(self) -> float:
+        """The monotonic time of its next turn; ``math.inf``: not until something tells it."""
+
+    def do(self, session: Session) -> bool:
+        """Takes a turn, in short transactions. Returns whether there may be something to claim now."""
+
+    def finish(self, session: Session) -> None:
+        """The worker ends: does what is to be done at once."""
+
+
+class Feature:
+    """What an app has beside the core. One object serves one app. Every member may be left out."""
+
+    name: ClassVar[str]
     """Small letters, digits and ``_``; a database has one feature of a name."""
     schema: str | PathLike[str] | None = None
     """A folder with ``migrations/NNNN_NAME.sql`` and, for hooks, ``packages/*.sql``: its version is the last number."""
     hooks: Collection[str] = frozenset()
-    """The hooks (``fbtasks/sql/hooks.sql``) that its package answers."""
+    """The hooks (``hooks.sql``) that its package answers."""
+    options: type | None = None
+    """What tasks may say: a dataclass derived from :class:`fbtasks.tasks.options.CommonOptions`, or a TypedDict."""
+    commands: Mapping[str, str] = {}
+    """Commands by their places, with the module and the name of each: ``{"inspect sources": "pkg.commands:sources"}``.
+    """
+    app: FBTasks
 
-    def prepare(self, call: Call) -> bytes | None:  # noqa: ARG002
-        """Returns what the feature has to say about *call*, which is written with it, up to 4000 bytes; None: nothing.
+    def bind(self, app: FBTasks) -> None:
+        """Makes it the feature of *app*, once."""
+        self.app = app
 
-        A task of which it says something is run by workers that have the feature, and is parked by others; its hooks
-        are called for these tasks alone.
+    # In a process that declares tasks and calls them.
+
+    def declare(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
+        """*task* becomes one of the app's: checks its options. Returns whether :meth:`prepare` is to see its calls.
+
+        Raises :class:`TaskDefinitionError` for options that cannot be.
         """
-        return None
+        return True
+
+    def prepare(
+        self,
+        call: Call,
+        task: Task[..., Any] | None,  # noqa: ARG002
+        args: Sequence[Any],  # noqa: ARG002
+        kwargs: Mapping[str, Any],  # noqa: ARG002
+        step: int | None = None,  # noqa: ARG002
+    ) -> Call:
+        """Returns *call*, which is about to be written, with what the feature has to say of it. No database is asked.
+
+        *task* is None for a call by a name that this process does not know. *step*: the call is a step of a workflow,
+        of whose arguments the first so many are not known yet.
+
+        A task of which a feature says something (:meth:`fbtasks.tasks.call.Call.saying`) is run by workers that have
+        the feature, and is parked by others; the feature's hooks are called for these tasks alone.
+        """
+        return call
+
+    def ready(self, batch: Batch | None) -> None:
+        """Has the database know what *batch* needs before it is written, in transactions of its own.
+
+        None: the app connects, and may write anything.
+        """
+
+    def refused(self, error: Exception, batch: Batch) -> bool:  # noqa: ARG002
+        """The database refused *batch*, in a transaction of its own. Returns whether to try it again, now.
+
+        It may wait before it says so, and may raise an error that users understand better.
+        """
+        return False
+
+    def close(self) -> None:
+        """The app closes its connections."""
+
+    # In a worker.
+
+    def receives(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
+        """Whether claims of *task* are shown to :meth:`received`, beside those that carry a mark of this feature."""
+        return False
+
+    def received(self, session: Session, claims: Sequence[Claim]) -> Mapping[int, Claim | Outcome]:  # noqa: ARG002
+        """Returns what becomes of *claims*, by their ids, before they are handed out, where it is not as they are.
+
+        A claim with more in it, or the outcome of one that is not to run.
+        """
+        return {}
+
+    def record(
+        self,
+        transaction: Transaction,
+        worker_id: int,
+        slot: int,
+        items: Sequence[Finished],  # noqa: ARG002
+    ) -> list[Stale]:
+        """Writes those outcomes whose class is the feature's own. Returns the stale ones, as ``queue.tasks.finish``."""
+        return []
+
+    def duties(self, worker: Any) -> Iterable[Duty]:  # noqa: ARG002
+        """What a worker does for the feature now and then."""
+        return ()
+
+    # For deployment and operators.
+
+    def deploy(self, session: Session) -> Iterable[str]:  # noqa: ARG002
+        """Brings what the code of the app says into the database. Returns lines that say what changed."""
+        return ()
+
+    def adopt(self, transaction: Transaction) -> None:
+        """The database is a copy, and goes on as one of its own."""
+
+    def __repr__(self) -> str:
+        return f"<feature {self.name}>"
 
 
-def checked(what: str, value: Any) -> tuple[Feature, ...]:
-    """*value* as a tuple of features. Raises :class:`ConfigurationError` for what cannot be one."""
-    found = tuple(value) if isinstance(value, list | tuple) else ()
-    if value != [] and value != () and not found:
-        raise ConfigurationError(f"{what} {checks.shown(value)} must be a list of features: features=[Audit()].")
-    for each in found:
-        name = getattr(each, "name", None)
-        if isinstance(each, type) or not isinstance(name, str):
-            raise ConfigurationError(f"{what} has {checks.shown(each)}, which is no object with a name.")
-        if not _NAME.fullmatch(name) or name in OURS or name.startswith(("fbtasks", "queue")):
+class Features:
+    """The features of an app, in the order in which they are asked."""
+
+    def __init__(self, features: Iterable[Feature], app: FBTasks) -> None:
+        self._features = {each.name: each for each in features}
+        self._app = app.name
+        for each in self:
+            each.bind(app)
+
+    def __getitem__(self, name: str) -> Any:
+        """The feature of that name. Raises :class:`ConfigurationError` when the app has none."""
+        if name not in self._features:
+            raise ConfigurationError(
+                f"the app {self._app!r} was made without the feature {name!r}: add it to features=[...]."
+            )
+        return self._features[name]
+
+    def __iter__(self) -> Iterator[Feature]:
+        return iter(self._features.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._features
+
+    @property
+    def names(self) -> str:
+        """Their names, each between spaces."""
+        return "".join(f" {name} " for name in self._features)
+
+    def which(self, member: str) -> tuple[Any, ...]:
+        """Those that have a *member* of their own."""
+        base = getattr(Feature, member)
+        return tuple(each for each in self if getattr(type(each), member) is not base)
+
+
+def checked(what: str, value: Any) -> tuple[Feature | str, ...]:
+    """*value* as a tuple of features and names of features. Raises :class:`ConfigurationError` for what cannot be."""
+    if not isinstance(value, list | tuple):
+        raise ConfigurationError(f"{what} {checks.shown(value)} must be a list of features: features=[*FEATURES, ...].")
+    names = []
+    for each in value:
+        name = each if isinstance(each, str) else getattr(each, "name", None)
+        if not isinstance(name, str) or (isinstance(each, type) and not issubclass(each, Feature)):
+            raise ConfigurationError(f"{what} has {checks.shown(each)}, which is no feature, and no name of one.")
+        if not _NAME.fullmatch(name) or name.startswith(("fbtasks", "queue_")):
             raise ConfigurationError(
                 f"{what}: the name {name!r:.80} must have 1 to 30 small letters, digits and _, begin with a letter, "
-                f"not with fbtasks or queue, and be none of {', '.join(sorted(OURS))}."
+                "and not with fbtasks or queue_."
             )
-    names = [each.name for each in found]
+        names.append(name)
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigurationError(f"{what} has two features of the name {min(twice)!r}.")
-    return found
+    return tuple(value)
+
+
+def made(given: Iterable[Feature | type[Feature] | str], named: Callable[[str], type[Feature]]) -> list[Feature]:
+    """Returns *given* as objects; *named* returns the class of one that is given by its name."""
+    found = (named(each) if isinstance(each, str) else each for each in given)
+    return [each() if isinstance(each, type) else each for each in found]

@@ -6,14 +6,16 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
-from fbtasks.database import anew, features, generations, migrate
+from fbtasks.database import anew, generations, migrate
+from fbtasks.database import features as schemas
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
+from fbtasks.feature import Feature
 from fbtasks.firebird import connections, fork
 from fbtasks.firebird.driver.translate import shut_down
 from fbtasks.firebird.facts import Facts
@@ -40,8 +42,10 @@ class Database:
     create it.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
+        """*features*: those that the database is to have, as this process knows them."""
         self.settings = settings
+        self.features = tuple(features)
         self.url = settings.url
         self._pool: Pool | None = None
         self._ready = self._created = False
@@ -171,15 +175,15 @@ class Database:
                 migrate.check_charset(session)
                 found = migrate.current_version(session)
                 outdated = create if found is None else found < migrate.latest_version()
-                wanted = features.schemas(self.settings.features)
+                wanted = schemas.schemas(self.features)
                 if found == migrate.latest_version() and self.settings.migrates:
-                    outdated = any(features.is_outdated(session, each) for each in wanted)
+                    outdated = any(schemas.is_outdated(session, each) for each in wanted)
                 if self.settings.migrates and outdated:
                     self._migrate(session)
                     lends = False
                 else:
                     migrate.check(session, found)
-                    features.check(session, wanted)
+                    schemas.check(session, wanted)
                     if not session.generation:  # another process has made the queue since this session was opened
                         self._use_packages(session)
             except BaseException:
@@ -239,7 +243,7 @@ class Database:
 
     def _migrate_with(self, session: Session) -> list[int]:
         deadline = clock.monotonic() + _OVERTAKEN
-        others = features.schemas(self.settings.features)
+        others = schemas.schemas(self.features)
         try:
             return migrate.migrate(session, others)
         except migrate.Overtaken as error:

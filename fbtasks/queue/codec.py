@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import EnqueueError, StatementRefused
@@ -25,6 +25,7 @@ from fbtasks.tasks.call import (
     Finished,
     Gate,
     OnDuplicate,
+    Owner,
     Parked,
     Postponed,
     PutBefore,
@@ -52,7 +53,7 @@ _OUTCOME_HEAD: Final = 54
 _LENGTHS: Final = 36
 """Bytes of the fixed fields: of a call, of an outcome, and of an outcome with values."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
-NO_LIMITS: Final[Mapping[str, Limit]] = MappingProxyType({})
+NO_LIMITS: Final[Mapping[str, Owner]] = MappingProxyType({})
 
 
 def _when(value: When) -> bytes:
@@ -68,14 +69,7 @@ Ends = Mapping[int, tuple[int, int] | None]
 left but what other transactions held."""
 
 
-class Limit(NamedTuple):
-    """A limit as the database knows it."""
-
-    id: int
-    stage: int
-
-
-def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit], *, finds: bool = False) -> bytes:
+def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Owner], *, finds: bool = False) -> bytes:
     """The gates of a task for FBTASKS_CORE.HOLD_BACK, in the order in which all tasks pass them.
 
     With *finds* a duplicate of a unique task is looked for.
@@ -87,7 +81,7 @@ def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit], *, finds: boo
     )
 
 
-def pack_call(call: Call, limits: Mapping[str, Limit] = NO_LIMITS, *, finds: bool = False) -> bytes:
+def pack_call(call: Call, limits: Mapping[str, Owner] = NO_LIMITS, *, finds: bool = False) -> bytes:
     """One record for FBTASKS_PRODUCER.ENQUEUE_PACKED. A payload longer than INLINE is left out: it goes separately.
 
     *limits* are those whose gates the call has to pass. With *finds* a duplicate of a unique call is looked for, unless

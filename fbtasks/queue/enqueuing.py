@@ -11,7 +11,6 @@ from fbtasks.database import guests, settlement
 from fbtasks.database.database import Database
 from fbtasks.database.settlement import ENQUEUE, InDoubt
 from fbtasks.errors import DuplicateTask, EnqueueError, EnqueueUncertain, UnknownQueueError
-from fbtasks.feature import LONGEST_EXTRA, Feature
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.features.limits.known import KnownLimits
 from fbtasks.features.queues.definition import QueueDefinition
@@ -23,9 +22,8 @@ from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
-from fbtasks.queue.codec import Limit
 from fbtasks.system import checks
-from fbtasks.tasks.call import Call, Enqueued, Gate, OnDuplicate
+from fbtasks.tasks.call import Call, Enqueued, Gate, OnDuplicate, Owner
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.options import CallOptions, CommonOptions, unknown_of_call
 from fbtasks.tasks.plan import Plan
@@ -83,7 +81,7 @@ class Enqueuer:
         if serializer is not None:
             self._serializer.check(serializer)
         payload = self._serializer.dump_call(args, kwargs, task=name, serializer=serializer or task.serializer)
-        made = Call(
+        return Call(
             name=name,
             queue=self.check_queue(given.get("queue")) or task.queue or self._settings.default_queue,
             content_type=payload.content_type,
@@ -94,7 +92,6 @@ class Enqueuer:
             max_tries=given.get("max_retries"),
             task_id=given.get("task_id"),
         )
-        return with_extras(made, self._settings.features) if self._settings.features else made
 
     def check_queue(self, queue: str | None) -> str | None:
         """Returns *queue*. Raises :class:`ConfigurationError`, or :class:`UnknownQueueError` for one not declared."""
@@ -160,7 +157,7 @@ class Enqueuer:
                 return flows.enqueue(transaction, plan, limits)[0]
         return self._room.wait_for(lambda: self._enqueue_plan(plan), (call for _, call in plan.steps()))
 
-    def prepare(self, plan: Plan[Call]) -> Mapping[str, Limit]:
+    def prepare(self, plan: Plan[Call]) -> Mapping[str, Owner]:
         """Has the database know what the app says of the queues, groups and limits of *plan*. Returns the limits.
 
         It does so in transactions of its own, once for each queue and limit.
@@ -220,22 +217,6 @@ class Enqueuer:
     def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
         point = "enqueue" if kind == ENQUEUE else ""
         return self._database.use(lambda session: session.run(work, kind, point))
-
-
-def with_extras(call: Call, features: Iterable[Feature]) -> Call:
-    """*call* with what *features* have to say about it. Raises :class:`EnqueueError` for what cannot be written."""
-    extras = []
-    for each in features:
-        data = each.prepare(call) if hasattr(each, "prepare") else None
-        if data is None:
-            continue
-        if not isinstance(data, bytes) or len(data) > LONGEST_EXTRA:
-            raise EnqueueError(
-                f"the feature {each.name!r} says {checks.shown(data)} about a call of {call.name!r:.80}: it must be "
-                f"bytes, at most {LONGEST_EXTRA}."
-            )
-        extras.append((each.name, data))
-    return call._replace(extras=tuple(extras))
 
 
 def _refuse_duplicates(calls: Sequence[Call]) -> None:

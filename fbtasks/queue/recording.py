@@ -13,18 +13,17 @@ from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, tasks
-from fbtasks.queue.codec import Limit
-from fbtasks.tasks.call import Call, Finished, Replaced, Stale
+from fbtasks.tasks.call import Call, Finished, Owner, Replaced, Stale
 from fbtasks.tasks.plan import Plan
 
 T = TypeVar("T")
 ATTEMPTS: Final = 8
 """Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
-Prepare = Callable[[Plan[Call]], Mapping[str, Limit]]
+Prepare = Callable[[Plan[Call]], Mapping[str, Owner]]
 """Has the database know the limits and queues of a workflow. Returns the limits."""
 
 
-def no_limits(_: Plan[Call]) -> Mapping[str, Limit]:
+def no_limits(_: Plan[Call]) -> Mapping[str, Owner]:
     """Returns none."""
     return codec.NO_LIMITS
 

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
-from fbtasks.queue.codec import Limit
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Rest, Stale, Succeeded, rest_of
+from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Rest, Stale, Succeeded, rest_of
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
@@ -28,7 +27,7 @@ READS: Final = 2_000
 def enqueue(
     transaction: Transaction,
     calls: Sequence[Call],
-    limits: Mapping[str, Limit] = codec.NO_LIMITS,
+    limits: Mapping[str, Owner] = codec.NO_LIMITS,
     *,
     finds: bool = False,
 ) -> tuple[list[Enqueued], int | None]:

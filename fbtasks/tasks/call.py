@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from fbtasks.errors import EnqueueError
 from fbtasks.states import State
+from fbtasks.system.checks import shown
 from fbtasks.tasks.plan import Plan
 
 When = datetime | timedelta | None
 """A moment in UTC, a span from the database's now, or neither."""
+LONGEST_EXTRA: Final = 4000
+"""Bytes that a feature may have to say about a call."""
 MOST_TRIES: Final = 1_000_000_000
 """The most tries that the database counts; a call that allows that many allows them without limit."""
 
@@ -55,7 +59,42 @@ class Call(NamedTuple):
     task_id: str | None = None
     gates: tuple[Gate, ...] = ()
     extras: tuple[tuple[str, bytes], ...] = ()
-    """What features of other distributions have to say about it, by their names."""
+    """What features have to say about it, by their names."""
+
+    def saying(self, feature: str, data: bytes) -> Call:
+        """Returns the call with what *feature* has to say of it. Raises :class:`EnqueueError` for what cannot be."""
+        if not isinstance(data, bytes) or len(data) > LONGEST_EXTRA:
+            raise EnqueueError(
+                f"the feature {feature!r} says {shown(data)} about a call of {self.name!r:.80}: it must be bytes, at "
+                f"most {LONGEST_EXTRA}."
+            )
+        return self._replace(extras=(*self.extras, (feature, data)))
+
+
+class Batch:
+    """Calls that are written together, in one transaction."""
+
+    __slots__ = ("calls", "joins", "kept", "owners")
+
+    def __init__(self, calls: Iterable[Call | None], *, joins: bool = False) -> None:
+        self.calls = list(calls)
+        """The calls in their order; None in the place of what is no call: a group of a workflow."""
+        self.joins = joins
+        """Whether they are written in a transaction of the caller's."""
+        self.owners: dict[str, Owner] = {}
+        """What holds some of them back, by the names that their gates have."""
+        self.kept: dict[str, Any] = {}
+        """What features keep between two attempts to write it, by their names."""
+
+    def __iter__(self) -> Iterator[Call]:
+        return (call for call in self.calls if call is not None)
+
+
+class Owner(NamedTuple):
+    """What holds tasks back, as the database knows it: a limit."""
+
+    id: int
+    stage: int
 
 
 class Enqueued(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 from weakref import WeakSet
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
+from fbtasks.feature import Feature
 from fbtasks.features.limits.gates import Gates, Placeholder
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
@@ -158,6 +159,8 @@ class Task(TaskCalls[P, R]):
         self.hooks = hooks_of(self, options.on_success, options.on_failure, options.on_retry)
         """What is called when it begins, and when a run of it has ended."""
         self._app: App | None = None
+        self.prepared_by: tuple[Feature, ...] = ()
+        """The features that have something to say of its calls."""
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -328,6 +331,8 @@ class Task(TaskCalls[P, R]):
         args, kwargs = as_arguments(args, kwargs)
         self._parameters.check(self.name, args, kwargs)
         call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
+        for feature in self.prepared_by:
+            call = feature.prepare(call, self, args, kwargs)
         return call if self.gates is None else call._replace(gates=self.gates.of(args, kwargs, call.queue))
 
     def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:

@@ -50,7 +50,7 @@ class Consumer:
         self._app = app
         self._executor = executor
         self._options = options
-        self.membership = Membership(options, app.tasks, app.settings)
+        self.membership = Membership(options, app.tasks, app.settings, app.features.names)
         self.draining = Draining(options.grace, self.membership.beat_soon)
         self._burst = Burst()
         self.connection = Connection(app.database, self.membership)
@@ -68,7 +68,7 @@ class Consumer:
             self._hooks,
             Gating(app),
             own_limits(options.shares),
-            app.settings.feature_names,
+            app.features.names,
         )
         self._ticks = Ticks()
         self._intake = Intake(

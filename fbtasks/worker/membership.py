@@ -35,7 +35,8 @@ RESCUE_ATTEMPTS: Final = 10
 class Membership:
     """Registers the worker, renews its lease, and takes over what dead neighbours held."""
 
-    def __init__(self, options: WorkerOptions, tasks: Iterable[str], settings: Settings) -> None:
+    def __init__(self, options: WorkerOptions, tasks: Iterable[str], settings: Settings, features: str) -> None:
+        """*features*: the names of the app's, each between spaces."""
         self.worker_id = 0
         self.rhythm = Rhythm(options.lease)
         self._registration = Registration(
@@ -47,7 +48,7 @@ class Membership:
             concurrency=options.concurrency,
             version=VERSION,
             tasks=sorted(tasks),
-            features=settings.feature_names,
+            features=features,
         )
         self.monitor = self._registration.monitor
         self.monitor.begin()

@@ -14,8 +14,9 @@ pytestmark = pytest.mark.acceptance
 WITH = """
     import sys
     sys.path.insert(0, {tests!r})
+    from fbtasks import FEATURES
     from support.auditing import Audit
-    app = FBTasks('with', features=[Audit('shared', 'own')])
+    app = FBTasks('with', features=[*FEATURES, Audit('shared', 'own')])
     @app.task(name='shared')
     def shared(a, b): return a + b
     @app.task(name='own')

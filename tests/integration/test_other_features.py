@@ -8,7 +8,7 @@ import pytest
 from support.auditing import FOLDER, Audit
 from support.sql import execute, one, rows
 
-from fbtasks import ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
+from fbtasks import FEATURES, ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
 from fbtasks.database import generations
 from fbtasks.feature import Feature
 from fbtasks.queue import tasks
@@ -34,7 +34,7 @@ def fail():
 
 def audited(url, *features, name="audited"):
     """An app with the feature, and the two tasks, which it audits."""
-    app = FBTasks(name, url, features=features or [Audit("add", "fail")])
+    app = FBTasks(name, url, features=[*FEATURES, *(features or [Audit("add", "fail")])])
     app.task(name="add")(add)
     app.task(name="fail")(fail)
     return app
@@ -264,7 +264,7 @@ def test_another_text_of_its_package_needs_a_migration(with_audit, folder, url):
 
 def test_an_app_that_may_not_migrate_says_what_is_missing(app, url):
     with (
-        closing(FBTasks("bound", url, features=[Audit("add")], auto_migrate=False)) as bound,
+        closing(FBTasks("bound", url, features=[*FEATURES, Audit("add")], auto_migrate=False)) as bound,
         pytest.raises(SchemaError, match=r"has no feature audit of version 1\. Run: fbtasks migrate -A"),
     ):
         bound.task(name="add")(add).delay(1, 2)
@@ -282,8 +282,9 @@ class Named(Feature):
     ("features", "said"),
     [
         ("audit", "must be a list of features"),
-        ([Audit], "is no object with a name"),
-        ([Named("limits")], "be none of celery, limits"),
+        ([7], "is no feature, and no name of one"),
+        (["limitless"], "no feature is named 'limitless'. Those of this distribution are queues, limits"),
+        ([Named("limits")], "another one of the name 'limits'"),
         ([Named("Audit")], "small letters"),
         ([Named("queue_of_mine")], "not with fbtasks or queue"),
         ([Named("one"), Named("one")], "two features of the name 'one'"),
@@ -305,7 +306,7 @@ def test_what_is_no_feature_is_refused(url, features, said):
 )
 def test_a_schema_that_cannot_be_is_refused(url, members, said):
     with (
-        closing(FBTasks("wrong", url, features=[Named("audit", **members)])) as app,
+        closing(FBTasks("wrong", url, features=[*FEATURES, Named("audit", **members)])) as app,
         pytest.raises(ConfigurationError, match=said),
     ):
         app.migrate()
@@ -322,6 +323,6 @@ def test_its_package_calls_none_of_a_generation(folder, url):
 
 def test_what_it_says_must_be_bytes_of_some_length(with_audit, monkeypatch):
     for said in ("text", b"x" * 4001):
-        monkeypatch.setattr(Audit, "prepare", lambda self, call, said=said: said)
+        monkeypatch.setattr(Audit, "prepare", lambda self, call, *_, said=said: call.saying("audit", said))
         with pytest.raises(EnqueueError, match="must be bytes, at most 4000"):
             with_audit.tasks["add"].delay(1, 2)

@@ -17,6 +17,6 @@ class Audit(Feature):
     def __init__(self, *names):
         self._names = names
 
-    def prepare(self, call):
+    def prepare(self, call, task, args, kwargs, step=None):
         """What is to be written down with a call: its queue."""
-        return call.queue.encode() if call.name in self._names else None
+        return call.saying(self.name, call.queue.encode()) if call.name in self._names else call

@@ -1,1 +1,11 @@
-"""What existing Celery code needs: the transport of kombu and the result backend, one schema and one register."""
+"""Celery over the database: a transport of kombu, and a backend for results."""
+
+from __future__ import annotations
+
+from fbtasks.feature import Feature
+
+
+class Celery(Feature):
+    """Celery over the database: a transport of kombu, and a backend for results."""
+
+    name = "celery"

@@ -11,8 +11,7 @@ from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.features.limits.duty import bring_in
 from fbtasks.firebird.session import Session
-from fbtasks.queue.codec import Limit
-from fbtasks.tasks.call import Call
+from fbtasks.tasks.call import Call, Owner
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +24,10 @@ class KnownLimits:
         self._app = app
         self._database = database
         self._definitions = definitions
-        self._limits: dict[str, Limit] = {}
+        self._limits: dict[str, Owner] = {}
         self._uses: set[tuple[str, str]] = set()
 
-    def of(self, calls: Iterable[Call]) -> Mapping[str, Limit]:
+    def of(self, calls: Iterable[Call]) -> Mapping[str, Owner]:
         """Those that *calls* have to pass. The queues of the calls are known to have them from here on.
 
         Raises :class:`EnqueueError` when a limit is not in the database, and its user may not bring it in.
@@ -39,7 +38,7 @@ class KnownLimits:
                     self.note(gate.limit, call.queue)
         return self._limits
 
-    def note(self, name: str, queue: str) -> Limit:
+    def note(self, name: str, queue: str) -> Owner:
         """Finds the limit *name*, and notes that tasks of *queue* have to pass it."""
         self._database.make_ready()
         limit = self._limits.get(name) or self._database.use(lambda session: self._find(session, name))
@@ -48,7 +47,7 @@ class KnownLimits:
         self._uses.add((name, queue))
         return limit
 
-    def _find(self, session: Session, name: str) -> Limit:
+    def _find(self, session: Session, name: str) -> Owner:
         definition = self._definitions[name]
         found = admission.find(session, name)
         if found is None:

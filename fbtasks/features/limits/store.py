@@ -10,8 +10,8 @@ from fbtasks.database.values import as_utc
 from fbtasks.errors import DuplicateKey
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.queue.codec import Limit
 from fbtasks.states import State
+from fbtasks.tasks.call import Owner
 
 GATES: Final = 1000
 """Gates that maintenance deletes in one transaction. One at which nothing is stays until then."""
@@ -34,14 +34,14 @@ def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *
     return bool(transaction.call("FBTASKS_LIMITS.SET_LIMIT", *row) == 1)
 
 
-def find(session: Session, name: str) -> tuple[Limit, str] | None:
+def find(session: Session, name: str) -> tuple[Owner, str] | None:
     """Returns a limit, and what tells its definition from others; None: no app has said anything of it."""
     for number, stage, digest in session.read("FBTASKS_LIMITS_API.FIND_LIMIT", name):
-        return Limit(number, stage), digest
+        return Owner(number, stage), digest
     return None
 
 
-def note_use(session: Session, limit: Limit, queue: str) -> None:
+def note_use(session: Session, limit: Owner, queue: str) -> None:
     """Notes that tasks of *queue* pass *limit*, in a transaction of its own."""
     while True:
         try:

@@ -12,7 +12,7 @@ from fbtasks.features.schedules.definition import Schedule
 from fbtasks.features.schedules.ticking import Missed, Timing, timing
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
-from fbtasks.queue.codec import Limit
+from fbtasks.tasks.call import Owner
 
 
 class Row(NamedTuple):
@@ -99,7 +99,7 @@ def put(
     id: int | None,
     app: str,
     schedule: Schedule,
-    limits: Mapping[str, Limit],
+    limits: Mapping[str, Owner],
     next: datetime | None,
 ) -> None:
     """Writes what an app says of a schedule, of which *id* is there already. *next*: see :func:`hold`.

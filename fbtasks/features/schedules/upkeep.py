@@ -14,7 +14,7 @@ from fbtasks.features.schedules.definition import Schedule
 from fbtasks.features.schedules.store import Row
 from fbtasks.features.schedules.ticking import timing
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.queue.codec import Limit
+from fbtasks.tasks.call import Owner
 
 
 def sync_schedules(session: Session, app: str, definitions: Mapping[str, Schedule]) -> list[str]:
@@ -34,7 +34,7 @@ def sync_schedules(session: Session, app: str, definitions: Mapping[str, Schedul
         return session.run(lambda transaction: _sync(transaction, app, definitions, limits))
 
 
-def _limit(session: Session, name: str) -> Limit:
+def _limit(session: Session, name: str) -> Owner:
     found = admission.find(session, name)
     if found is None:
         raise ConfigurationError(
@@ -45,7 +45,7 @@ def _limit(session: Session, name: str) -> Limit:
 
 
 def _sync(
-    transaction: Transaction, app: str, definitions: Mapping[str, Schedule], limits: Mapping[str, Limit]
+    transaction: Transaction, app: str, definitions: Mapping[str, Schedule], limits: Mapping[str, Owner]
 ) -> list[str]:
     rows = {row.name: row for row in schedules.read(transaction)}
     now = now_in(transaction)

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, results, tasks
-from fbtasks.queue.codec import Limit
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Finished, Input, Replaced, Stale
+from fbtasks.tasks.call import Call, Finished, Input, Owner, Replaced, Stale
 from fbtasks.tasks.plan import Follows, Plan
 
 _DIGITS: Final = 19
@@ -36,7 +35,7 @@ class _Part(NamedTuple):
     number: int
 
 
-def enqueue(transaction: Transaction, plan: Plan[Call], limits: Mapping[str, Limit]) -> tuple[int, int]:
+def enqueue(transaction: Transaction, plan: Plan[Call], limits: Mapping[str, Owner]) -> tuple[int, int]:
     """Writes all of *plan*. Returns the database's number of its node 0, and that of the transaction.
 
     *limits* are those whose gates its steps have to pass. Raises :class:`EnqueueError` when a step's ``task_id`` is
@@ -48,7 +47,7 @@ def enqueue(transaction: Transaction, plan: Plan[Call], limits: Mapping[str, Lim
 
 
 def replace(
-    transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished], limits: Mapping[str, Limit]
+    transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished], limits: Mapping[str, Owner]
 ) -> list[Stale]:
     """Writes the workflows that tasks have asked for in their places. Returns the stale ones, as ``tasks.finish`` does.
 
@@ -85,7 +84,7 @@ class _Inherited(NamedTuple):
 
 
 def _put_in_place(
-    transaction: Transaction, task: int, outcome: Replaced, inherited: _Inherited, limits: Mapping[str, Limit]
+    transaction: Transaction, task: int, outcome: Replaced, inherited: _Inherited, limits: Mapping[str, Owner]
 ) -> None:
     first, _, now = transaction.call("FBTASKS_WORKFLOWS_API.STEP_IDS", len(outcome.plan))
     _Writing(outcome.plan, first, {outcome.end: task}, inherited).write(transaction, limits, now)
@@ -113,7 +112,7 @@ class _Writing:
         for link in plan.links:
             self._follows[link.target] = True
 
-    def write(self, transaction: Transaction, limits: Mapping[str, Limit], now: datetime) -> None:
+    def write(self, transaction: Transaction, limits: Mapping[str, Owner], now: datetime) -> None:
         """Writes it, with the time *now*."""
         for group in codec.chunks(self._nodes()):
             transaction.call("FBTASKS_WORKFLOWS_API.PUT_NODES", b"".join(group))
@@ -154,7 +153,7 @@ class _Writing:
                 if not self._follows[node]:
                     yield _Part(b"L", self._inherited.source, kind, self._number(node), 0)
 
-    def _steps(self, limits: Mapping[str, Limit]) -> Iterator[bytes]:
+    def _steps(self, limits: Mapping[str, Owner]) -> Iterator[bytes]:
         """The last ones first: what follows a step is there when it ends, even if that is at once."""
         plan = self._plan
         steps, fed = bytearray(len(plan)), bytearray(len(plan))
