@@ -9,7 +9,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.queue.result import AsyncResult
-from fbtasks.run.batch_runner import BatchRunner
+from fbtasks.run.runner import Runner
 from fbtasks.states import State
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, Claim, Failed, Input, Replaced, Retry, Snoozed, Stored, Succeeded
@@ -78,7 +78,7 @@ class EagerResult(AsyncResult[Any]):
 
 def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerResult:
     """Runs *call* here and now, with *inputs* as a step of a workflow. Retries follow at once, without their delays."""
-    runner = BatchRunner(app, eager=True)
+    runner = Runner(app, eager=True)
     app.find_task(call.name)
     task_id = call.task_id or str(uuid.uuid4())
     tries = 0

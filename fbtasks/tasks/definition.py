@@ -21,7 +21,7 @@ from fbtasks.features.workflows.node_result import Application
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult, results_of
 from fbtasks.system import checks
-from fbtasks.tasks.call import Call
+from fbtasks.tasks.call import Call, Snoozed
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.tasks.function import (
     Parameters,
@@ -45,7 +45,7 @@ from fbtasks.tasks.options import (
     unknown_of_task,
 )
 from fbtasks.tasks.plan import Plan
-from fbtasks.tasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
+from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.tasks.windows import Window, window_of
 
@@ -161,6 +161,8 @@ class Task(TaskCalls[P, R]):
         self._app: App | None = None
         self.prepared_by: tuple[Feature, ...] = ()
         """The features that have something to say of its calls."""
+        self.invocation: Any = None
+        """How a worker calls it, where a feature says that: a :class:`fbtasks.run.invocation.Invocation`."""
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -245,7 +247,8 @@ class Task(TaskCalls[P, R]):
 
         What a transactional task has done until then is undone.
         """
-        raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
+        delay = checks.seconds("snooze", seconds, zero=False)
+        raise EndsWith(f"snooze requested: {delay:g} s", Snoozed(delay))
 
     def replace(self, signature: Signature) -> NoReturn:
         """Leaves the function and has *signature* run in the place of this call: ``self.replace(a.s(1) | b.s())``.

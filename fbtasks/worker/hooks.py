@@ -13,7 +13,7 @@ from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
-from fbtasks.run.runner import failure_hooks
+from fbtasks.run.claimed import failure_hooks
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.worker.claiming import with_payload

@@ -8,7 +8,7 @@ from support.recorded import change, event, inserts
 from fbtasks.errors import CaptureError, SerializationError
 from fbtasks.features.sources.coalescing import join
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.runs import Run, pieces
+from fbtasks.features.sources.runs import FedRun, pieces
 from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
 from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Released, Rest, Retry
 
@@ -27,7 +27,7 @@ def subscription(*, key=None, event_name=None, order="key", **delivery):
 def run(members, *, tries=0, crashes=0, key=None, event_name=None, order="key", **delivery):
     numbered = [{"i": number, **each} for number, each in enumerate(members, 1)]
     claim = Claim(1, 2, "t", try_count=tries, crash_count=crashes, payload=json.dumps([numbered, {}]).encode())
-    return Run("t", subscription(key=key, event_name=event_name, order=order, **delivery), claim, numbered)
+    return FedRun("t", subscription(key=key, event_name=event_name, order=order, **delivery), claim, numbered)
 
 
 def numbers(payload):

@@ -1,7 +1,7 @@
-"""What a task that a source feeds is given: the calls that are made of its changes or events, and what is left of them.
+"""What a task that a source feeds is given: the calls that are made of changes or events, and what is left of them.
 
-Nothing here runs anything: :mod:`fbtasks.features.sources.run` makes the calls, and a worker asks here as well what is
-left when the process of a run has ended in the middle of it.
+Nothing here runs anything: :mod:`fbtasks.features.sources.run` makes the calls, and a worker asks there what is left
+when the process of a run has ended in the middle of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Step(NamedTuple):
     """Why it fails without a call."""
 
 
-class Run:
+class FedRun:
     """The members of one task's payload, and the calls that are made of them."""
 
     def __init__(self, name: str, subscription: Subscription, claim: Claim, members: Sequence[Any]) -> None:

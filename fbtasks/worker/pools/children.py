@@ -471,7 +471,7 @@ class ChildExecutor(Executor):
             else:  # it was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
             if run.outcome is None:
-                outcome = self._limits.with_rest(run.claim, outcome, child.status.step_of(task))
+                outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, child.status.step_of(task))
             self._ended.append(Finished(run.claim, outcome, run.elapsed))
         if child.ready and not killed and not to_blame:
             logger.error("A child process that ran no task ended %s.", how)
@@ -535,7 +535,7 @@ class ChildExecutor(Executor):
         """Tells a task that its soft limit is over; the next of its calls, if there is one, has a time of its own."""
         told, run.soft = run.soft is None, None
         run.begin(run.since)
-        if run.soft_limit is not None and self._limits.is_fed(run.claim):
+        if run.soft_limit is not None and self._limits.invocation(run.claim).several:
             run.due = min(run.due, now + run.soft_limit)
         if not told:
             child.interrupt(run, SOFT)
@@ -552,7 +552,8 @@ class ChildExecutor(Executor):
         now = clock.monotonic()
         run.since = max(run.since, child.status.running().get(run.number, 0.0))
         if run.failed is None:
-            outcome = self._limits.with_rest(run.claim, outcome, child.status.step_of(run.number))
+            step = child.status.step_of(run.number)
+            outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, step)
         if not child.one:
             run.outcome = outcome
             if run.failed is None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from fbtasks.run.interrupts import TaskStopped
-from fbtasks.run.runner import RunResult
+from fbtasks.run.invocation import RunResult
 from fbtasks.system import sockets
 from fbtasks.tasks.call import Succeeded
 from fbtasks.tasks.reports import Reports
