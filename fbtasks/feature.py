@@ -128,6 +128,20 @@ class Feature:
         """Writes those outcomes whose class is the feature's own. Returns the stale ones, as ``queue.tasks.finish``."""
         return []
 
+    def before_finish(
+        self,
+        transaction: Transaction,  # noqa: ARG002
+        slot: int,  # noqa: ARG002
+        items: Sequence[Finished],  # noqa: ARG002
+    ) -> list[Stale]:
+        """Writes what it has to say beside outcomes: of those of *items* that have an extra of its own.
+
+        Asked when one has, before they are recorded, in the same transaction. Of a stale claim it changes nothing. With
+        a *slot* it returns those whose row another transaction holds, which are not recorded then; else it raises
+        :class:`ConflictError`.
+        """
+        return []
+
     def duties(self, worker: Any) -> Iterable[Duty]:  # noqa: ARG002
         """What a worker does for the feature now and then."""
         return ()

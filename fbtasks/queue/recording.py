@@ -7,13 +7,15 @@ from typing import Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.errors import DatabaseError, StatementRefused
+from fbtasks.feature import Features
 from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.duty import ProgressNotes
 from fbtasks.features.workflows import store as flows
+from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, tasks
-from fbtasks.tasks.call import Call, Finished, Owner, Replaced, Stale
+from fbtasks.tasks.call import Call, Finished, Owner, Stale, extra_of
 from fbtasks.tasks.plan import Plan
 
 T = TypeVar("T")
@@ -31,11 +33,19 @@ def no_limits(_: Plan[Call]) -> Mapping[str, Owner]:
 class Recorder:
     """Records outcomes, and claims together with that, while it holds the host's lock. Used by one thread at a time."""
 
-    def __init__(self, turn: HostLock, stat_slot: int = 0, prepare: Prepare = no_limits) -> None:
+    def __init__(
+        self,
+        turn: HostLock,
+        stat_slot: int = 0,
+        prepare: Prepare = no_limits,
+        features: Features | None = None,
+    ) -> None:
         """*stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row.
 
-        *prepare* is called with the workflows that tasks want in their places, before they are written.
+        *prepare* is called with the workflows that tasks want in their places, before they are written. *features* are
+        those that may have to say something beside an outcome.
         """
+        self._features = features
         self._turn = turn
         self.notes = ProgressNotes()
         """What running tasks say, which is written with outcomes."""
@@ -85,6 +95,12 @@ class Recorder:
         if replaced:
             stale = flows.replace(transaction, worker_id, self._stat_slot, replaced, self._limits)
             items = [item for item in items if type(item.outcome) is not Replaced]
+        extras = {extra.feature for item in items if (extra := extra_of(item.outcome)) is not None}
+        for name in extras:
+            assert self._features is not None
+            held = self._features[name].before_finish(transaction, self._stat_slot, items)
+            items = [item for item in items if all(item.claim.id != each.task for each in held)]
+            stale += held
         stale += tasks.finish(transaction, worker_id, self._stat_slot, items)
         if self.notes:
             progress.put(transaction, self.notes.items())

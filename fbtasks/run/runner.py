@@ -14,7 +14,7 @@ from fbtasks.run.claimed import Run, failure_hooks, request_of
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import Interrupts, TaskStopped
 from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult, invocation_of
-from fbtasks.tasks.call import Claim, Failed, Finished, Parked, rest_of
+from fbtasks.tasks.call import Claim, Failed, Finished, Parked
 from fbtasks.tasks.definition import App
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.reports import SILENT, Reports
@@ -178,9 +178,8 @@ class Runner:
     def failure_of(self, claim: Claim, failed: Failed) -> Failure:
         """What the on_failure hooks are told of a task that was failed elsewhere; unreadable arguments are left out."""
         task = self.app.tasks.get(claim.name)
-        rest = rest_of(failed)
-        if rest is not None and rest.own is not None:
-            claim = claim._replace(payload=rest.own)
+        if failed.extra is not None and failed.extra.own is not None:
+            claim = claim._replace(payload=failed.extra.own)
         try:
             args, kwargs = load(self.app, claim)
             given = args if task is None else invocation_of(task).arguments(args)

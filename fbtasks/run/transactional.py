@@ -30,9 +30,9 @@ from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
     Claim,
+    FeatureOutcome,
     Finished,
     Released,
-    Replaced,
     Retry,
     Snoozed,
     Stale,
@@ -101,14 +101,14 @@ class TransactionalRunner:
         (_, outcome, elapsed, _), _, raised, done, _ = result
         if session.connection.is_closed():
             self._disconnect()
-            if isinstance(outcome, Succeeded | Replaced):
+            if isinstance(outcome, Succeeded | FeatureOutcome):
                 raise TaskDefinitionError(
                     f"the task {claim.name!r} closed self.connection, so its effects are undone: "
                     "leave it open, and close only cursors."
                 )
             return result
         misuse = transaction.misuse()
-        if misuse is not None and isinstance(outcome, Succeeded | Replaced | Retry | Snoozed):
+        if misuse is not None and isinstance(outcome, Succeeded | FeatureOutcome | Retry | Snoozed):
             result = self._runner.refused(claim, misuse, elapsed)
         if transaction.ended:
             logger.error(
@@ -120,7 +120,7 @@ class TransactionalRunner:
             return result
         if done and not isinstance(outcome, Advanced):
             transaction.undo_to(SAVEPOINT)  # the call that has failed
-        if done or isinstance(result.finished.outcome, Succeeded | Replaced):
+        if done or isinstance(result.finished.outcome, Succeeded | FeatureOutcome):
             return self._commit(transaction, result)
         transaction.rollback()
         self._look_at(session, raised)
@@ -197,7 +197,7 @@ class TransactionalRunner:
         app = self._runner.app
         self._session = self._session or app.database.open(app.settings.url.charset)
         if self._recorder is None:
-            self._recorder = Recorder(HostLock(app.settings.url), self._stat_slot, app.enqueuer.prepare)
+            self._recorder = Recorder(HostLock(app.settings.url), self._stat_slot, app.enqueuer.prepare, app.features)
         return self._session
 
     def cancel_statement(self) -> None:

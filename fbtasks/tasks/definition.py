@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 from weakref import WeakSet
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
-from fbtasks.feature import Feature
+from fbtasks.feature import Feature, Features
 from fbtasks.features.limits.gates import Gates, Placeholder
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
@@ -44,7 +44,6 @@ from fbtasks.tasks.options import (
     unknown_of_retry,
     unknown_of_task,
 )
-from fbtasks.tasks.plan import Plan
 from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.tasks.windows import Window, window_of
@@ -66,6 +65,7 @@ class App(Application, Protocol):
     on_failure: Hook | None
     on_retry: Hook | None
     middlewares: Middlewares
+    features: Features
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -91,9 +91,6 @@ class App(Application, Protocol):
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""
-
-    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
-        """Runs the steps of *plan* here and now. Returns the result of each."""
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""

@@ -10,6 +10,8 @@ from typing import Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
+from fbtasks.feature import Features
+from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.driver.translate import connection_was_lost
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
@@ -26,7 +28,6 @@ from fbtasks.tasks.call import (
     Parked,
     Postponed,
     Released,
-    Replaced,
     Retry,
     Snoozed,
     Stale,
@@ -110,9 +111,9 @@ class Outcomes:
     again alone: all others are recorded meanwhile.
     """
 
-    def __init__(self, turn: HostLock, prepare: Prepare = no_limits) -> None:
-        """*prepare*: as of :class:`Recorder`."""
-        self.recorder = Recorder(turn, prepare=prepare)
+    def __init__(self, turn: HostLock, prepare: Prepare = no_limits, features: Features | None = None) -> None:
+        """*prepare* and *features*: as of :class:`Recorder`."""
+        self.recorder = Recorder(turn, prepare=prepare, features=features)
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []

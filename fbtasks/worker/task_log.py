@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.system.showing import count, shorten
 from fbtasks.tasks.call import (
     Advanced,
@@ -16,7 +17,6 @@ from fbtasks.tasks.call import (
     Parked,
     Postponed,
     Released,
-    Replaced,
     Retry,
     Snoozed,
     Succeeded,

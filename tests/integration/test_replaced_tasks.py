@@ -11,12 +11,13 @@ from support.sql import execute, one, rows
 from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefinitionError, TaskRevoked, chain, group
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.features.workflows import operations as workflows
+from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
 from fbtasks.run.runner import Runner
-from fbtasks.tasks.call import Call, Claim, Replaced, Retry
+from fbtasks.tasks.call import Call, Claim, Retry
 from fbtasks.tasks.plan import Plan
 
 pytestmark = pytest.mark.emptied

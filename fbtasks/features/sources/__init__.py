@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.feature import Feature
 
 if TYPE_CHECKING:
+    from fbtasks.firebird.session import Transaction
+    from fbtasks.tasks.call import Finished, Stale
     from fbtasks.tasks.definition import Task
 
 
@@ -22,3 +25,9 @@ class Sources(Feature):
 
             task.invocation = FedInvocation(task, task.subscription)
         return False
+
+    def before_finish(self, transaction: Transaction, slot: int, items: Sequence[Finished]) -> list[Stale]:
+        """Writes what is left of runs."""
+        from fbtasks.features.sources.store import rests
+
+        return rests.put(transaction, slot, items)

@@ -9,10 +9,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.features.workflows.group_result import GroupResult
 from fbtasks.features.workflows.node_result import Application, NodeResult
+from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult
 from fbtasks.system.showing import count
-from fbtasks.tasks.call import Call, Replaced
+from fbtasks.tasks.call import Call
 from fbtasks.tasks.plan import Follows, Link, Member, Plan
 from fbtasks.tasks.request import EndsWith
 
@@ -28,9 +29,6 @@ class App(Application, Protocol):
 
     always_eager: bool
     enqueuer: Enqueuer
-
-    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
-        """Runs the steps of *plan* here and now. Returns the result of each."""
 
 
 class End(NamedTuple):
@@ -105,7 +103,9 @@ class Compiler:
         Returns the result of the node *end*.
         """
         if app.always_eager:
-            ran = app.run_plan_eagerly(self.plan)
+            from fbtasks.features.workflows.eager import run_plan_eagerly  # the processes of an app mostly do not
+
+            ran = run_plan_eagerly(app, self.plan)  # type: ignore[arg-type]
             return _Results(app, self.parents, self.members, ran.__getitem__, lambda _: str(uuid.uuid4())).of(end)
         first = app.enqueuer.enqueue_plan(self.plan, using)
         ids = {node: call.task_id for node, call in self.plan.steps() if call.task_id is not None}

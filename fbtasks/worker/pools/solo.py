@@ -14,7 +14,7 @@ from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.run.invocation import Failure
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
-from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, rest_of
+from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, extra_of
 from fbtasks.tasks.reports import Reports
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.pools.base import Executor
@@ -154,7 +154,7 @@ def _given_back(finished: Finished) -> Finished:
     if isinstance(outcome, Several):
         ends = (each if isinstance(each, Succeeded) else Released() for each in outcome.outcomes)
         return finished._replace(outcome=Several(tuple(ends)))
-    rest = rest_of(outcome)
-    if rest is None or isinstance(outcome, Failed):
+    left = extra_of(outcome)
+    if left is None or isinstance(outcome, Failed):
         return finished._replace(outcome=Released())
-    return finished._replace(outcome=Advanced(rest))
+    return finished._replace(outcome=Advanced(left))
