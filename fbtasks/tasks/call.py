@@ -383,15 +383,13 @@ class Finished(NamedTuple):
         return [self._replace(claim=each, outcome=end) for each, end in zip(members, outcomes, strict=True)]
 
 
-class Progress(NamedTuple):
-    """How far a task has come that runs, as it says."""
+class Said(NamedTuple):
+    """What a task that runs has said to a feature, in its worker."""
 
     id: int
     claim_id: int
-    word: str
-    """How its state is to be called meanwhile."""
-    meta: bytes
-    """What there is to say, in JSON."""
+    feature: str
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from weakref import WeakSet
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.feature import Feature, Features
 from fbtasks.features.limits.gates import Gates, Placeholder
+from fbtasks.features.progress.definition import packed
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.options import FedTaskOptions
@@ -282,7 +283,7 @@ class Task(TaskCalls[P, R]):
             )
         data = self.app.serializer.dump_meta(meta, task=self.name)
         if request is not None:
-            reports.progress(number, state, data)
+            reports.say(number, "progress", packed(state, data))
 
     def heartbeat(self) -> None:
         """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.

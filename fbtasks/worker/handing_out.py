@@ -122,8 +122,8 @@ class HandOut:
         """Takes what has ended in the executor, and what that has given back."""
         if ended := self._executor.collect():
             self.keep(ended)
-        if progress := self._executor.take_progress():
-            self._outcomes.recorder.notes.add(progress)
+        if said := self._executor.take_said():
+            self._outcomes.recorder.notes.take(each for each in said if each.feature == "progress")
         if returned := self._executor.take_back():
             self._claims.extendleft(reversed(returned))
             self._since = clock.monotonic()

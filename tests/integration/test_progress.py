@@ -14,11 +14,12 @@ from support.variants import slow
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
 from fbtasks.features.progress import store as progress
+from fbtasks.features.progress.definition import Progress, packed
 from fbtasks.features.progress.duty import ProgressNotes
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.recording import Recorder
-from fbtasks.tasks.call import Claim, Finished, Progress, Retry, Succeeded
+from fbtasks.tasks.call import Claim, Finished, Retry, Said, Succeeded
 from fbtasks.testing import eager
 
 pytestmark = pytest.mark.emptied
@@ -57,8 +58,11 @@ def test_children_tell_their_worker_once_a_second(pool, project, monkeypatch, wa
 
         def both():
             assert executor.collect() == []
-            said.extend(executor.take_progress())
-            return {Progress(1, 99, "LAST", LAST), Progress(2, 99, "PROGRESS", b"7")} <= set(said)
+            said.extend(executor.take_said())
+            return {
+                Said(1, 99, "progress", packed("LAST", LAST)),
+                Said(2, 99, "progress", packed("PROGRESS", b"7")),
+            } <= set(said)
 
         wait_for(both)
         assert len(said) <= 2 * (time.monotonic() - begun + 1)
@@ -66,7 +70,7 @@ def test_children_tell_their_worker_once_a_second(pool, project, monkeypatch, wa
         ended = []
         wait_for(lambda: ended.extend(executor.collect()) or len(ended) == 2)
         assert all(isinstance(each.outcome, Succeeded) for each in ended)
-        assert executor.take_progress() == []
+        assert executor.take_said() == []
 
 
 @pytest.mark.acceptance

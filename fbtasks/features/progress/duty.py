@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.tasks.call import Progress
+from fbtasks.features.progress.definition import Progress
+from fbtasks.tasks.call import Said
 
 WAITS: Final = 0.5
 """Seconds for which it waits for outcomes to be written with."""
@@ -29,6 +30,10 @@ class ProgressNotes:
             self._notes[item.id] = item
         if self._notes and self.due is None:
             self.due = clock.monotonic() + WAITS
+
+    def take(self, said: Iterable[Said]) -> None:
+        """Keeps what tasks have said."""
+        self.add(map(Progress.of, said))
 
     def items(self) -> list[Progress]:
         """All that is to be written, in the order of the tasks."""

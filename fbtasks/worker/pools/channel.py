@@ -113,7 +113,7 @@ def _is_sound(said: object) -> bool:
             and (slot is None or type(slot) is int)
         )
     if type(said) is Reported:
-        return type(said.task) is int and type(said.word) is str and type(said.meta) is bytes
+        return type(said.task) is int and type(said.feature) is str and type(said.data) is bytes
     return type(said) is Ready and type(said.why_not) is str and type(said.for_now) is bool
 
 

@@ -21,7 +21,7 @@ from fbtasks.worker.pools.base import Executor
 
 
 class _Beats(Reports):
-    """Has the alarm know that a task is at work. Its progress is dropped: the worker is busy with the task."""
+    """Has the alarm know that a task is at work. What else it says is dropped: the worker is busy with the task."""
 
     def __init__(self, alarm: AlarmInterrupts) -> None:
         self._alarm = alarm
