@@ -19,6 +19,7 @@ from fbtasks.features.sources.store import raising
 from fbtasks.features.sources.store.silence import silence
 from fbtasks.features.sources.subscription import event_name
 from fbtasks.features.workflows import store as flows
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
@@ -26,7 +27,6 @@ from fbtasks.system import checks
 from fbtasks.tasks.call import Call, Enqueued, Gate, OnDuplicate, Owner
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.options import CallOptions, CommonOptions, unknown_of_call
-from fbtasks.tasks.plan import Plan
 from fbtasks.tasks.serialize import Serializer
 from fbtasks.tasks.times import expiry_of, moment_of, start_of
 

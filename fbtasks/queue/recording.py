@@ -11,12 +11,12 @@ from fbtasks.feature import Features
 from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.duty import ProgressNotes
 from fbtasks.features.workflows import store as flows
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, tasks
 from fbtasks.tasks.call import Call, Finished, Owner, Stale, extra_of
-from fbtasks.tasks.plan import Plan
 
 T = TypeVar("T")
 ATTEMPTS: Final = 8

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple, Protocol
 from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.features.workflows.group_result import GroupResult
 from fbtasks.features.workflows.node_result import Application, NodeResult
+from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.plan import Follows, Link, Member, Plan
 from fbtasks.tasks.request import EndsWith
 
 KNOWN_LATER: Final = object()

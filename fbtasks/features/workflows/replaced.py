@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fbtasks.features.workflows.plan import Link, Member, Plan
 from fbtasks.tasks.call import Call, FeatureOutcome
-from fbtasks.tasks.plan import Link, Member, Plan
 
 if TYPE_CHECKING:
     from fbtasks.run.eager import EagerResult
