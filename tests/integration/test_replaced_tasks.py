@@ -161,7 +161,7 @@ def states(app):
 
 @pytest.fixture
 def recorder(app):
-    with closing(Recorder(HostLock(app.settings.url), prepare=app.enqueuer.prepare)) as recorder:
+    with closing(Recorder(HostLock(app.settings.url), prepare=app.features["workflows"].prepare_plan)) as recorder:
         yield recorder
 
 
