@@ -16,12 +16,12 @@ from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import Interrupts, TaskStopped
 from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult, invocation_of
 from fbtasks.tasks.call import Claim, Failed, Finished, Parked
-from fbtasks.tasks.definition import App
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.reports import SILENT, Reports
 from fbtasks.tasks.request import running
 
 if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
     from fbtasks.firebird.driver.lent import TaskTransaction
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Runner:
 
     def __init__(
         self,
-        app: App,
+        app: FBTasks,
         rng: random.Random | None = None,
         interrupts: Interrupts | None = None,
         *,

@@ -197,7 +197,8 @@ class TransactionalRunner:
         app = self._runner.app
         self._session = self._session or app.database.open(app.settings.url.charset)
         if self._recorder is None:
-            self._recorder = Recorder(HostLock(app.settings.url), self._stat_slot, app.enqueuer.prepare, app.features)
+            prepare = app.features["workflows"].prepare_plan
+            self._recorder = Recorder(HostLock(app.settings.url), self._stat_slot, prepare, app.features)
         return self._session
 
     def cancel_statement(self) -> None:

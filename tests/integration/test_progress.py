@@ -14,8 +14,8 @@ from support.variants import slow
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
 from fbtasks.features.progress import store as progress
-from fbtasks.features.progress.definition import Progress, packed
 from fbtasks.features.progress.duty import ProgressNotes
+from fbtasks.features.progress.said import Progress, packed
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.recording import Recorder

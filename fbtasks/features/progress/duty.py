@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.features.progress.definition import Progress
+from fbtasks.features.progress.said import Progress
 from fbtasks.tasks.call import Said
 
 WAITS: Final = 0.5
