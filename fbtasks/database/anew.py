@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+from fbtasks.database.packages import triggers
+from fbtasks.database.schema import Made, made, steps
 from fbtasks.errors import ConflictError, SchemaError, StatementRefused
 from fbtasks.firebird.session import SNAPSHOT, Session, Transaction
-from fbtasks.sql import Made, made, steps
-from fbtasks.sql.generation import triggers
 from fbtasks.system.showing import count
 
 _VERSIONED: Final = re.compile(r"QUEUE_\w+_V\d+")

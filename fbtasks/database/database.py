@@ -14,6 +14,7 @@ from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.database import anew, generations, migrate
 from fbtasks.database import features as schemas
+from fbtasks.database.packages import queries
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.feature import Feature
 from fbtasks.firebird import connections, fork
@@ -22,7 +23,6 @@ from fbtasks.firebird.facts import Facts
 from fbtasks.firebird.identity import KnownDatabase, Mark, change, file_of, replaced
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
-from fbtasks.sql.generation import queries
 
 T = TypeVar("T")
 _TRIES: Final = 5

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from fbtasks.database import hooks, packages
+from fbtasks.database.hooks import Answering
+from fbtasks.database.packages import Routine
+from fbtasks.database.schema import statements
 from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.feature import Feature
 from fbtasks.firebird.session import Session
-from fbtasks.sql import generation, hooks, statements
-from fbtasks.sql.generation import Routine
-from fbtasks.sql.hooks import Answering
 
 _OF_A_GENERATION: Final = re.compile(r"\bFBTASKS_(?!TASKS\b)\w+(?=\.)")
 
@@ -69,7 +70,7 @@ def schema(feature: Feature) -> Schema | None:
     routines = _package(feature, Path(folder) / "packages", name)
     if lacking := answers - {each.name for each in routines if not each.private}:
         raise ConfigurationError(f"the package of the feature {feature.name!r} has no procedure {min(lacking)}.")
-    sources = generation.package_sources(routines) if routines else ("", "")
+    sources = packages.package_sources(routines) if routines else ("", "")
     return Schema(feature.name, version, migrations, answers, f"{name}_{version}", sources)
 
 
@@ -87,7 +88,7 @@ def _package(feature: Feature, folder: Path, name: str) -> tuple[Routine, ...]:
             f"the package of the feature {feature.name!r} names {called[0]}, which each generation of packages has "
             "under another name. It may call FBTASKS and FBTASKS_TASKS."
         )
-    found = generation.sections((str(folder), text) for text in texts)
+    found = packages.sections((str(folder), text) for text in texts)
     if others := set(found) - {name}:
         raise ConfigurationError(f"the feature {feature.name!r} has a package {min(others)}: it may have {name} alone.")
     return tuple(found.get(name, ()))

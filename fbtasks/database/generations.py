@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+from fbtasks.database import packages
+from fbtasks.database.hooks import Answering
+from fbtasks.database.packages import queries
+from fbtasks.database.schema import numbered
 from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.signals import held_signals
-from fbtasks.sql import generation, numbered
-from fbtasks.sql.generation import queries
-from fbtasks.sql.hooks import Answering
 
 _NUMBERED: Final = re.compile(r"FBTASKS_\w+_(\d+)")
 
@@ -26,7 +27,7 @@ _NUMBERED: Final = re.compile(r"FBTASKS_\w+_(\d+)")
 @cache
 def fingerprint(features: tuple[Answering, ...]) -> str:
     """Returns the hash of the packages and triggers of this release, in a database that has *features*."""
-    text = "\n".join((*generation.headers(0, features), *generation.bodies(0, features), *generation.triggers()))
+    text = "\n".join((*packages.headers(0, features), *packages.bodies(0, features), *packages.triggers()))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -65,11 +66,11 @@ def renew(session: Session, new: Iterable[Answering] = ()) -> bool:
     number = session.run(lambda t: int(t.value("next_generation")))
 
     def make(transaction: Transaction) -> None:
-        for statement in (*generation.headers(number, known), *generation.bodies(number, known)):
+        for statement in (*packages.headers(number, known), *packages.bodies(number, known)):
             transaction.script(statement)
 
     def put_into_use(transaction: Transaction) -> None:
-        for statement in generation.triggers():
+        for statement in packages.triggers():
             transaction.script(numbered(statement, number))
         _note(transaction, new)
         transaction.execute("set_generation", number, fingerprint(known))

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from fbtasks.database import features, generations, grants
 from fbtasks.database.features import Schema
+from fbtasks.database.schema import Made, Migration, Step, made, migrations, steps
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -28,7 +29,6 @@ from fbtasks.errors import (
 from fbtasks.firebird.identity import is_at
 from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction
 from fbtasks.firebird.signals import held_signals
-from fbtasks.sql import Made, Migration, Step, made, migrations, steps
 from fbtasks.url import DatabaseURL
 
 _PATIENCE: Final = 20.0

@@ -8,14 +8,16 @@ import pytest
 from support.golden import kept
 from support.sql import execute, rows
 
-from fbtasks.database import generations
+from fbtasks import queue
+from fbtasks.database import generations, hooks, packages
+from fbtasks.database.hooks import Answering
+from fbtasks.database.schema import statements
 from fbtasks.queue import tasks
-from fbtasks.sql import generation, hooks, statements
-from fbtasks.sql.hooks import Answering
 from fbtasks.states import State
 from fbtasks.testing import drain
 
 WIRING = Path(__file__).parent / "wiring.sql"
+SCHEMA = Path(queue.__file__).parent / "schema"
 CORE = ("queue.sql", "holds.sql", "claim.sql", "rescue.sql", "processes.sql")
 BODY = "SELECT RDB$PACKAGE_BODY_SOURCE FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_HOOKS_'"
 FEATURES = "SELECT NAME, PACKAGE, HOOKS FROM QUEUE_FEATURE ORDER BY NAME"
@@ -31,26 +33,25 @@ def test_what_the_core_calls_of_features(app):
 
 @pytest.mark.emptied
 def test_each_feature_is_said_to_answer_the_hooks_that_its_package_has(app):
-    packages = generation.packages()
+    routines = packages.packages()
     for name, package, said in rows(app, FEATURES):
-        answered = {each.name for each in packages[package] if not each.private} & set(hooks.hooks())
+        answered = {each.name for each in routines[package] if not each.private} & set(hooks.hooks())
         assert set(said.split()) == answered, name
 
 
 def test_a_feature_answers_a_hook_with_its_parameters_and_results():
     known = hooks.hooks()
-    for package, routines in generation.packages().items():
+    for package, routines in packages.packages().items():
         for each in routines:
             if package in FEATURE_PACKAGES and each.name in known:
                 assert shape(each.head) == shape(known[each.name].head), f"{package}.{each.name}"
 
 
 def test_the_core_names_no_feature():
-    folder = Path(generation.__file__).parent
-    for trigger in generation.triggers():
+    for trigger in packages.triggers():
         if re.search(r"TRIGGER \w+ FOR (QUEUE_TASK|QUEUE_HISTORY)\b", trigger):
             assert not FEATURE_PACKAGES & set(re.findall(r"\b(FBTASKS_\w+)\.", re.sub(r"--.*", "", trigger)))
-    for path in (folder / "packages" / name for name in CORE):
+    for path in (SCHEMA / "packages" / name for name in CORE):
         text = re.sub(r"--.*", "", path.read_text("utf-8"))
         of_core = re.split(r"^PACKAGE (\w+)\^", text, flags=re.MULTILINE)
         for package, section in zip(of_core[1::2], of_core[2::2], strict=True):
@@ -79,7 +80,7 @@ def test_without_features_the_hooks_are_empty():
 def test_a_feature_that_this_release_lacks_is_not_called():
     gone = Answering("gone", frozenset({"KEEPS"}), "FBTASKS_GONE")
     later = Answering("limits", frozenset({"KEEPS"}), "FBTASKS_LIMITS")
-    text = "\n".join(generation.bodies(1, [gone, later]))
+    text = "\n".join(packages.bodies(1, [gone, later]))
     assert "FBTASKS_GONE" not in text
     assert "FBTASKS_LIMITS_1.KEEPS" not in text
 
@@ -118,7 +119,7 @@ def test_a_plain_task_meets_no_hook(app, monkeypatch):
 
 FEATURE_PACKAGES = {
     match[1]
-    for statement in statements((Path(generation.__file__).parent / "migrations" / "0111_features.sql").read_text())
+    for statement in statements((SCHEMA / "migrations" / "0111_features.sql").read_text())
     if (match := re.search(r"'(FBTASKS_\w+)'", statement))
 }
 

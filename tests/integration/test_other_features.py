@@ -99,8 +99,8 @@ def test_an_app_without_the_feature_changes_nothing_of_it(with_audit, without):
 
 
 def test_the_next_generation_of_an_app_without_it_calls_it(with_audit, without, monkeypatch):
-    more = (*generations.generation.triggers(), "COMMENT ON TABLE QUEUE_TASK IS 'later'")
-    monkeypatch.setattr(generations.generation, "triggers", lambda: more)
+    more = (*generations.packages.triggers(), "COMMENT ON TABLE QUEUE_TASK IS 'later'")
+    monkeypatch.setattr(generations.packages, "triggers", lambda: more)
     generations.fingerprint.cache_clear()
     without.migrate()
     generations.fingerprint.cache_clear()

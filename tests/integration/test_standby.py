@@ -13,8 +13,8 @@ from support.variants import slow
 
 import fbtasks
 from fbtasks.database import generations
-from fbtasks.sql import migrations, statements
-from fbtasks.sql.generation import triggers, with_hooks
+from fbtasks.database.packages import triggers, with_hooks
+from fbtasks.database.schema import migrations, statements
 
 KEYLESS = """
     SELECT TRIM(R.RDB$RELATION_NAME) FROM RDB$RELATIONS R

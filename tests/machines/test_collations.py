@@ -13,9 +13,9 @@ from support.sql import execute, one, rows
 
 import fbtasks.kombu
 from fbtasks import FBTasks, chain
+from fbtasks.database.packages import queries
+from fbtasks.database.schema import migrations, statements, typed
 from fbtasks.firebird import connections
-from fbtasks.sql import migrations, statements, typed
-from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 ROOT = Path(__file__).parents[2]

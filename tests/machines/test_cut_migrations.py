@@ -15,11 +15,11 @@ from support.signals import as_in_a_terminal
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.database import migrate
+from fbtasks.database.packages import queries
+from fbtasks.database.schema import steps
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
-from fbtasks.sql import steps
-from fbtasks.sql.generation import queries
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 

@@ -259,8 +259,8 @@ def _prepare():
         importlib.import_module(name)
     with contextlib.suppress(ImportError):  # there is no embedded engine for every machine
         importlib.import_module("firebird.embedded.provider")
-    importlib.import_module("fbtasks.sql").migrations()
-    generation = importlib.import_module("fbtasks.sql.generation")
+    importlib.import_module("fbtasks.database.schema").migrations()
+    generation = importlib.import_module("fbtasks.database.packages")
     generation.queries()
     generation.calls()
     importlib.import_module("spares")

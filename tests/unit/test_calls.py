@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import fbtasks
-from fbtasks.sql import named_queries
-from fbtasks.sql.generation import Routine, calls, packages, queries
+from fbtasks.database.packages import Routine, calls, packages, queries
+from fbtasks.database.schema import named_queries
 
 NAME = re.compile(r"FBTASKS_[A-Z_]+\.[A-Z_]+")
 RUN = ("call", "execute", "packed", "parts", "read", "read_in_parts", "rows", "value")

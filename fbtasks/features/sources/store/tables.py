@@ -7,9 +7,9 @@ from collections.abc import Collection
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
+from fbtasks.database.schema import migrations
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.firebird.session import Session
-from fbtasks.sql import migrations
 from fbtasks.system.checks import did_you_mean
 
 # Numbers of RDB$FIELDS.RDB$FIELD_TYPE.

@@ -72,7 +72,7 @@ class Grant(NamedTuple):
 def migrations() -> tuple[Migration, ...]:
     """All migrations, in the order in which they are applied."""
     found = []
-    for entry in (files(__package__) / "migrations").iterdir():
+    for entry in (files("fbtasks.queue") / "schema" / "migrations").iterdir():
         match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
         if match:
             found.append(Migration(int(match[1]), match[2], typed(entry.read_text("utf-8"))))
@@ -149,7 +149,7 @@ def made(statement: str) -> Iterator[Made]:
 
 def named_queries(generation: int) -> dict[str, str]:
     """The queries of ``queries.sql``, each below a line ``-- name: NAME``, with the packages of a generation."""
-    text = numbered(typed((files(__package__) / "queries.sql").read_text("utf-8")), generation)
+    text = numbered(typed((files("fbtasks.queue") / "schema" / "queries.sql").read_text("utf-8")), generation)
     parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
     return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
@@ -157,7 +157,7 @@ def named_queries(generation: int) -> dict[str, str]:
 @cache
 def grants() -> tuple[Grant, ...]:
     """What each role may do, as ``grants.sql`` says."""
-    text = (files(__package__) / "grants.sql").read_text("utf-8")
+    text = (files("fbtasks.queue") / "schema" / "grants.sql").read_text("utf-8")
     found = []
     for statement in statements(text):
         match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PACKAGE|TABLE)\s([\w\s,]+)\sTO ([\w, ]+)", statement)

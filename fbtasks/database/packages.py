@@ -16,8 +16,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from fbtasks.sql import hooks, named_queries, numbered, statements, typed
-from fbtasks.sql.hooks import Answering
+from fbtasks.database import hooks
+from fbtasks.database.hooks import Answering
+from fbtasks.database.schema import named_queries, numbered, statements, typed
 
 _PART: Final = re.compile(
     r"^(?:PACKAGE (?P<package>\w+)"
@@ -104,7 +105,7 @@ def calls() -> Mapping[str, str]:
 @cache
 def packages() -> Mapping[str, tuple[Routine, ...]]:
     """The routines of each package."""
-    entries = sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name)
+    entries = sorted((files("fbtasks.queue") / "schema" / "packages").iterdir(), key=lambda each: each.name)
     found = sections((entry.name, typed(entry.read_text("utf-8"))) for entry in entries)
     return {name: tuple(routines) for name, routines in found.items()}
 
@@ -120,7 +121,7 @@ def sections(texts: Iterable[tuple[str, str]]) -> dict[str, list[Routine]]:
 
 def _routines() -> Iterator[tuple[str, Routine]]:
     """Yields the name of a package, and a routine of it as it is written."""
-    for entry in sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name):
+    for entry in sorted((files("fbtasks.queue") / "schema" / "packages").iterdir(), key=lambda each: each.name):
         yield from _parts(entry.name, entry.read_text("utf-8"))
 
 
@@ -140,7 +141,7 @@ def _parts(name: str, text: str) -> Iterator[tuple[str, Routine]]:
 @cache
 def triggers() -> tuple[str, ...]:
     """The triggers that call packages."""
-    return tuple(statements(typed((files(__package__) / "triggers.sql").read_text("utf-8"))))
+    return tuple(statements(typed((files("fbtasks.queue") / "schema" / "triggers.sql").read_text("utf-8"))))
 
 
 def headers(generation: int, features: Iterable[Answering]) -> Iterator[str]:

@@ -1,5 +1,5 @@
 -- Named queries. The parameters are positional, in the order of their question marks. A statement that only calls a
--- procedure is not among them: the procedure's name stands for it (fbtasks/sql/generation.py).
+-- procedure is not among them: the procedure's name stands for it (fbtasks/database/packages.py).
 
 -- name: raise_event
 SELECT TRANSACTION_ID FROM FBTASKS_SOURCES_API.RAISE_EVENT(?, ?, ?, ?, CAST(? AS VARCHAR(1020) CHARACTER SET OCTETS))
