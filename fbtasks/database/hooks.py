@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-from fbtasks.database.schema import statements, typed
+from fbtasks.database.schema import CORE, statements
 
 PACKAGE: Final = "FBTASKS_HOOKS"
 _HOOK: Final = re.compile(r"HOOK (\w+)(?: \((.*?)\))?(?:\nRETURNS \((.*)\))?", re.DOTALL)
@@ -112,7 +111,7 @@ def _lines(text: str, indent: str = "") -> list[str]:
 def hooks() -> Mapping[str, Hook]:
     """Returns the hooks by name, in the order of their declarations."""
     found = {}
-    for statement in statements(typed((files("fbtasks.queue") / "schema" / "hooks.sql").read_text("utf-8"))):
+    for statement in statements(CORE.text("hooks.sql")):
         match = _HOOK.fullmatch(" ".join(statement.split()).replace(" RETURNS", "\nRETURNS"))
         assert match, statement
         parameters = _COMMA.split(match[2]) if match[2] else ()

@@ -1,4 +1,4 @@
-"""The packages of the queue, each written once in ``packages``, made in the database with the number of a generation.
+"""The packages of this distribution, each written once, made in the database with the number of a generation.
 
 A file has sections, ``PACKAGE NAME``, and what is in them goes to that package, whichever file it stands in. A header
 is made of the heads of its procedures and functions, but of those that begin with ``PRIVATE``, which the package alone
@@ -13,12 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Final, NamedTuple
 
 from fbtasks.database import hooks
 from fbtasks.database.hooks import Answering
-from fbtasks.database.schema import named_queries, numbered, statements, typed
+from fbtasks.database.schema import Part, named_queries, numbered, ours, statements
 
 _PART: Final = re.compile(
     r"^(?:PACKAGE (?P<package>\w+)"
@@ -97,35 +96,28 @@ def calls() -> Mapping[str, str]:
     """The calls of all procedures but private ones, by PACKAGE.PROCEDURE."""
     return {
         f"{package}.{each.name}": each.call(package)
-        for package, each in _routines()
+        for package, routines in packages().items()
+        for each in routines
         if each.kind == "PROCEDURE" and not each.private
     }
 
 
-@cache
-def packages() -> Mapping[str, tuple[Routine, ...]]:
-    """The routines of each package."""
-    entries = sorted((files("fbtasks.queue") / "schema" / "packages").iterdir(), key=lambda each: each.name)
-    found = sections((entry.name, typed(entry.read_text("utf-8"))) for entry in entries)
-    return {name: tuple(routines) for name, routines in found.items()}
-
-
-def sections(texts: Iterable[tuple[str, str]]) -> dict[str, list[Routine]]:
-    """Returns the routines of each package in files, of which each is a name and the text."""
+def packages(*parts: Part) -> Mapping[str, tuple[Routine, ...]]:
+    """The routines of each package in *parts*; in all of this distribution, when none is given."""
     found: dict[str, list[Routine]] = {}
-    for name, text in texts:
-        for package, each in _parts(name, text):
+    for part in parts or ours():
+        for package, each in _sections(part):
             found.setdefault(package, []).append(each)
-    return found
+    return {package: tuple(routines) for package, routines in found.items()}
 
 
-def _routines() -> Iterator[tuple[str, Routine]]:
-    """Yields the name of a package, and a routine of it as it is written."""
-    for entry in sorted((files("fbtasks.queue") / "schema" / "packages").iterdir(), key=lambda each: each.name):
-        yield from _parts(entry.name, entry.read_text("utf-8"))
+@cache
+def _sections(part: Part) -> tuple[tuple[str, Routine], ...]:
+    """Returns the routines of a part, each with the name of its package."""
+    return tuple(each for name in part.names("packages") for each in _routines(name, part.text(name)))
 
 
-def _parts(name: str, text: str) -> Iterator[tuple[str, Routine]]:
+def _routines(name: str, text: str) -> Iterator[tuple[str, Routine]]:
     """Yields the name of a package, and a routine of it, of the file *name*."""
     package = ""
     text, _, _ = text.partition("^\n\nSET TERM ; ^")
@@ -138,22 +130,21 @@ def _parts(name: str, text: str) -> Iterator[tuple[str, Routine]]:
             yield package, Routine(match["kind"], match["name"], match["head"], match["body"], bool(match["private"]))
 
 
-@cache
-def triggers() -> tuple[str, ...]:
-    """The triggers that call packages."""
-    return tuple(statements(typed((files("fbtasks.queue") / "schema" / "triggers.sql").read_text("utf-8"))))
+def triggers(*parts: Part) -> tuple[str, ...]:
+    """The triggers of *parts* that call packages; of all of this distribution, when none is given."""
+    return tuple(each for part in parts or ours() for each in statements(part.text("triggers.sql")))
 
 
-def headers(generation: int, features: Iterable[Answering]) -> Iterator[str]:
-    """Yields the statements that make the headers, in a database that has *features*."""
-    for name, routines in with_hooks(features).items():
+def headers(generation: int, parts: Iterable[Part], features: Iterable[Answering]) -> Iterator[str]:
+    """Yields the statements that make the headers of *parts*, in a database that has *features*."""
+    for name, routines in with_hooks(parts, features).items():
         header, _ = package_sources(routines)
         yield numbered(f"CREATE PACKAGE {name}_{generation}\nSQL SECURITY DEFINER\nAS\n{header}", generation)
 
 
-def bodies(generation: int, features: Iterable[Answering]) -> Iterator[str]:
+def bodies(generation: int, parts: Iterable[Part], features: Iterable[Answering]) -> Iterator[str]:
     """Yields the statements that make the bodies, for which all headers must be there."""
-    for name, routines in with_hooks(features).items():
+    for name, routines in with_hooks(parts, features).items():
         _, body = package_sources(routines)
         yield numbered(f"CREATE PACKAGE BODY {name}_{generation}\nAS\n{body}", generation)
 
@@ -166,21 +157,17 @@ def package_sources(routines: Iterable[Routine]) -> tuple[str, str]:
     return f"BEGIN\n{heads}END", f"BEGIN\n{declared}{defined}END"
 
 
-def with_hooks(features: Iterable[Answering]) -> Mapping[str, tuple[Routine, ...]]:
+def with_hooks(parts: Iterable[Part], features: Iterable[Answering]) -> Mapping[str, tuple[Routine, ...]]:
     """Returns the routines of each package, of FBTASKS_HOOKS as well, in a database that has *features*."""
-    found = hooks.procedures(_there(features))
+    found = hooks.procedures(features)
     called = (Routine("PROCEDURE", hook.name, hook.head, f"\n{body}", private=False) for hook, body in found)
-    return {**packages(), hooks.PACKAGE: tuple(called)}
+    return {**packages(*parts), hooks.PACKAGE: tuple(called)}
 
 
-def _there(features: Iterable[Answering]) -> Iterator[Answering]:
-    """Yields *features* with those hooks that this release has a procedure for, where their packages are its own."""
-    own = packages()
-    for each in features:
-        if not each.is_ours:
-            yield each
-        elif each.package in own:
-            yield each._replace(hooks=each.hooks & {routine.name for routine in own[each.package]})
+def answered(part: Part, package: str) -> frozenset[str]:
+    """Returns the hooks for which a package of *part* has a procedure."""
+    found = packages(part).get(package, ())
+    return frozenset(each.name for each in found if not each.private) & frozenset(hooks.hooks())
 
 
 def _without_defaults(head: str) -> str:

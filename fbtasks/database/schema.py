@@ -1,11 +1,15 @@
-"""The SQL of fbtasks, in files: numbered migrations, packages, named queries, what roles may do."""
+"""The SQL of the core and of features, each in a folder of files.
+
+``migrations/NNNN_NAME.sql`` make tables; ``packages/*.sql`` are made with each generation of packages, as are
+``triggers.sql``, which call them; ``queries.sql`` has named queries, and ``grants.sql`` what roles may do.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final, NamedTuple
 
 _TEXT: Final = re.compile(
@@ -24,6 +28,42 @@ _CREATE: Final = re.compile(
 
 
 _PACKAGE: Final = re.compile(r"\b(FBTASKS_(?!TASKS\b)[A-Z_]+)(?=\.[A-Z_]+\b)")
+
+
+_ROOT: Final = Path(__file__).parents[1]
+
+
+class Part(NamedTuple):
+    """The SQL of the core, or of a feature."""
+
+    name: str
+    """That of the feature; empty for the core."""
+    folder: Path
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is of this distribution: then each generation has packages of it."""
+        return self.folder.is_relative_to(_ROOT)
+
+    def text(self, name: str) -> str:
+        """What is in one of its files, which it may lack. Of ours, texts are marked: see :func:`typed`."""
+        path = self.folder / name
+        text = path.read_text("utf-8") if path.is_file() else ""
+        return typed(text) if self.is_ours else text
+
+    def names(self, folder: str) -> list[str]:
+        """The files of one of its folders, which it may lack, in their order."""
+        return sorted(f"{folder}/{path.name}" for path in (self.folder / folder).glob("*.sql"))
+
+
+CORE: Final = Part("", _ROOT / "queue" / "schema")
+
+
+@cache
+def ours() -> tuple[Part, ...]:
+    """The core, and the features of this distribution, whoever has them."""
+    folders = [folder for room in ("features", "contrib") for folder in (_ROOT / room).glob("*/schema")]
+    return (CORE, *sorted(Part(folder.parent.name, folder) for folder in folders))
 
 
 class Migration(NamedTuple):
@@ -45,10 +85,14 @@ class Made(NamedTuple):
 class Step(NamedTuple):
     """One transaction of a migration."""
 
+    feature: str
+    """Empty for the core."""
     version: int
     number: int
     """From 1, within the migration."""
     statements: tuple[str, ...]
+    is_last: bool
+    """Whether it ends the migration."""
 
     @property
     def made(self) -> set[Made]:
@@ -57,7 +101,7 @@ class Step(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """An object of ``grants.sql``, and what some roles may do with it."""
+    """An object of a ``grants.sql``, and what some roles may do with it."""
 
     privilege: str
     """EXECUTE or SELECT."""
@@ -69,14 +113,20 @@ class Grant(NamedTuple):
 
 
 @cache
-def migrations() -> tuple[Migration, ...]:
-    """All migrations, in the order in which they are applied."""
-    found = []
-    for entry in (files("fbtasks.queue") / "schema" / "migrations").iterdir():
-        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
-        if match:
-            found.append(Migration(int(match[1]), match[2], typed(entry.read_text("utf-8"))))
-    return tuple(sorted(found))
+def migrations(part: Part = CORE) -> tuple[Migration, ...]:
+    """The migrations of a part, in the order in which they are applied."""
+    return tuple(Migration(int(match[1]), match[2], part.text(match[0])) for match in _numbered_files(part))
+
+
+def _numbered_files(part: Part) -> list[re.Match[str]]:
+    found = (re.fullmatch(r"migrations/(\d{4})_(\w+)\.sql", name) for name in part.names("migrations"))
+    return [match for match in found if match]
+
+
+@cache
+def version(part: Part) -> int:
+    """The number of its last migration; 0: it has none."""
+    return max((int(match[1]) for match in _numbered_files(part)), default=0)
 
 
 def typed(sql: str) -> str:
@@ -127,13 +177,13 @@ def transactions(script: str) -> Iterator[tuple[str, ...]]:
 
 
 @cache
-def steps() -> tuple[Step, ...]:
-    """The steps of all migrations, in their order."""
-    return tuple(
-        Step(migration.version, number, found)
-        for migration in migrations()
-        for number, found in enumerate(transactions(migration.script), 1)
-    )
+def steps(part: Part = CORE) -> tuple[Step, ...]:
+    """The steps of the migrations of a part, in their order."""
+    found = []
+    for version, _, script in migrations(part):
+        parts = list(transactions(script)) or [()]  # a migration may have a comment alone
+        found += [Step(part.name, version, n, each, n == len(parts)) for n, each in enumerate(parts, 1)]
+    return tuple(found)
 
 
 def made(statement: str) -> Iterator[Made]:
@@ -148,18 +198,17 @@ def made(statement: str) -> Iterator[Made]:
 
 
 def named_queries(generation: int) -> dict[str, str]:
-    """The queries of ``queries.sql``, each below a line ``-- name: NAME``, with the packages of a generation."""
-    text = numbered(typed((files("fbtasks.queue") / "schema" / "queries.sql").read_text("utf-8")), generation)
+    """The queries of this distribution, each below a line ``-- name: NAME``, with the packages of a generation."""
+    text = numbered("\n".join(part.text("queries.sql") for part in ours()), generation)
     parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
     return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 @cache
 def grants() -> tuple[Grant, ...]:
-    """What each role may do, as ``grants.sql`` says."""
-    text = (files("fbtasks.queue") / "schema" / "grants.sql").read_text("utf-8")
+    """What each role may do, with what is of this distribution."""
     found = []
-    for statement in statements(text):
+    for statement in (each for part in ours() for each in statements(part.text("grants.sql"))):
         match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PACKAGE|TABLE)\s([\w\s,]+)\sTO ([\w, ]+)", statement)
         assert match, statement
         roles = tuple(match[4].split(", "))

@@ -7,6 +7,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.database import generations, grants, packages
+from fbtasks.database.schema import ours
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 
@@ -23,7 +24,7 @@ def next_text(monkeypatch):
             name="ONE_MORE", head="PROCEDURE ONE_MORE", body="\nBEGIN\nEND", private=False
         )
         changed = {**text, "FBTASKS_UPKEEP": (*text["FBTASKS_UPKEEP"], more)}
-        monkeypatch.setattr(packages, "packages", lambda: changed)
+        monkeypatch.setattr(packages, "packages", lambda *_: changed)
         generations.fingerprint.cache_clear()
 
     yield change
@@ -89,9 +90,9 @@ def test_what_a_cut_migration_has_left_goes_with_the_next(app, next_text, monkey
     app.migrate()
     next_text()
     with closing(app.database.open()) as session, monkeypatch.context() as patched:
-        patched.setattr(packages, "triggers", lambda: ("CREATE OR ALTER TRIGGER NONSENSE",))
+        patched.setattr(packages, "triggers", lambda *_: ("CREATE OR ALTER TRIGGER NONSENSE",))
         with pytest.raises(Exception, match=r"NONSENSE|Unexpected end"):
-            generations.renew(session)
+            generations.renew(session, ours()[1:])
     assert one(app, "SELECT NUMBER FROM QUEUE_GENERATION") == 1
     assert names(app) == ["FBTASKS_WORKER_1", "FBTASKS_WORKER_2"]
     app.close()

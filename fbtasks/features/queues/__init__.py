@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fbtasks.feature import Feature
 
 
@@ -9,3 +11,4 @@ class Queues(Feature):
     """Queues: how much they may hold, when their tasks may run, and how those age."""
 
     name = "queues"
+    schema = Path(__file__).with_name("schema")

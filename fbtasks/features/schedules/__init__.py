@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fbtasks.feature import Feature
 
 
@@ -9,3 +11,5 @@ class Schedules(Feature):
     """Periodic tasks."""
 
     name = "schedules"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"NEXT_TICK"})

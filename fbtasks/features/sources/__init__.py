@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fbtasks.feature import Feature
 
 
@@ -9,3 +11,5 @@ class Sources(Feature):
     """Sources of work in the database: changes of tables, events, and polled tables."""
 
     name = "sources"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"ADOPTED", "FEED", "LINE", "LOOK", "NEXT_OWNER", "OWNER", "WAITS_SINCE"})

@@ -1,7 +1,7 @@
--- The hooks: what the core (queue.sql, holds.sql, claim.sql, rescue.sql, processes.sql and triggers.sql) tells features
--- and asks them. It calls FBTASKS_HOOKS, which each migration makes from the rows of QUEUE_FEATURE: a hook calls the
--- procedure of its name in the package of each feature that has it among its HOOKS, in the order of their names. The
--- core calls a hook for tasks, and queues, that carry a flag: for others it calls none.
+-- The hooks: what the core tells features and asks them. It calls FBTASKS_HOOKS, which each migration makes from the
+-- rows of QUEUE_FEATURE: a hook calls the procedure of its name in the package of each feature that has it among its
+-- HOOKS, in the order of their names. The core calls a hook for tasks, and queues, that carry a flag: for others it
+-- calls none, but for NEXT_TICK, with each look.
 -- A result has a word for what several answers make: FIRST, the features are asked until one says anything but NULL,
 -- and the other results are of that one; GREATEST, LEAST and SUM of all that are not NULL. A hook whose first parameter
 -- is ID is of one task; a feature of another distribution hears of those that carry an extra of its own.
@@ -38,6 +38,12 @@ HOOK FORGOTTEN (ID BIGINT)^
 -- PRIORITY_RANK; NULL: nothing now.
 HOOK OWNER (OWNER_ID INTEGER, QUEUE QUEUE_NAME)
 RETURNS (KIND QUEUE_MARK FIRST, PRIORITY_RANK SMALLINT)^
+
+-- The line before the lanes of an owner. SORT_KEY is the place in it of a task of PRIORITY_RANK (NULL: the owner lets
+-- nothing in); HAS_LINE 1 says that those behind others in it wait for these; STOPS 1 that a lane stays shut after a
+-- task that has failed, until that is put back or discarded.
+HOOK LINE (OWNER_ID INTEGER, PRIORITY_RANK SMALLINT)
+RETURNS (SORT_KEY SMALLINT FIRST, HAS_LINE SMALLINT, STOPS SMALLINT)^
 
 -- The first owner from FIRST_ID on that has something of which it has no note.
 HOOK NEXT_OWNER (FIRST_ID BIGINT)
@@ -82,6 +88,17 @@ HOOK TOOK (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT)^
 -- Whether that limit may have room now, and else in how many milliseconds (NULL: when a task ends).
 HOOK HAS_ROOM (LIMIT_ID INTEGER)
 RETURNS (HAS_ROOM SMALLINT FIRST, NEXT_MS BIGINT)^
+
+-- Whether a step that waits follows, also as what follows a group, a task that runs now.
+HOOK FOLLOWS_RUNNING (ID BIGINT)
+RETURNS (FOLLOWS SMALLINT FIRST)^
+
+-- In how many milliseconds (at most 0: now) a worker is to do something for a feature, beside tasks; NULL: nothing.
+HOOK NEXT_TICK
+RETURNS (TICK_MS BIGINT LEAST)^
+
+-- The database is a copy, which goes on as one of its own: numbers of transactions and connections begin anew.
+HOOK ADOPTED^
 
 -- A process that is no worker leaves the register: what it held is given back. RELEASED is how much.
 HOOK PROCESS_LEFT (PROCESS_ID BIGINT)

@@ -36,7 +36,13 @@ AS
 
 -- With a trigger a view can be inserted into. The packages of the first generation are not there yet.
 CREATE TRIGGER QUEUE_CALLED_ENQUEUE FOR QUEUE_CALL_ENQUEUE ACTIVE BEFORE INSERT POSITION 0 AS BEGIN END^
-CREATE TRIGGER QUEUE_CALLED_RAISE FOR QUEUE_CALL_RAISE ACTIVE BEFORE INSERT POSITION 0 AS BEGIN END^
+-- Events are of the feature sources, which brings another trigger.
+CREATE TRIGGER QUEUE_CALLED_RAISE FOR QUEUE_CALL_RAISE ACTIVE BEFORE INSERT POSITION 0
+AS
+BEGIN
+    EXCEPTION QUEUE_BAD_CALL 'an event is raised, and this database has no feature sources: migrate it with an app '
+        || 'that has that';
+END^
 CREATE TRIGGER QUEUE_CALLED_TASK FOR QUEUE_CALL_TASK ACTIVE BEFORE INSERT POSITION 0 AS BEGIN END^
 
 CREATE PACKAGE FBTASKS

@@ -39,7 +39,7 @@ PACKAGE FBTASKS_WORKER^
 -- many milliseconds remain until the next scheduled task is due (NULL: nothing is scheduled; 0 and less: it is), and
 -- until the next source is, or a queue opens that is closed now (NULL: neither).
 PROCEDURE ANY_READY (QUEUES QUEUE_DIGITS)
-RETURNS (READY SMALLINT, NEXT_MS BIGINT, LOOK_MS BIGINT)
+RETURNS (READY SMALLINT, NEXT_MS BIGINT, LOOK_MS BIGINT, TICK_MS BIGINT)
 AS
     DECLARE FED SMALLINT;
     DECLARE WINDOWED SMALLINT;
@@ -86,13 +86,14 @@ BEGIN
     SELECT FIRST 1 DATEDIFF(MILLISECOND FROM QUEUE_NOW() TO T.START_TIME)
         FROM QUEUE_TASK T WHERE T.DUE_TIME >= TIMESTAMP '0001-01-01'
         ORDER BY T.DUE_TIME INTO :NEXT_MS;
+    EXECUTE PROCEDURE FBTASKS_HOOKS.NEXT_TICK RETURNING_VALUES TICK_MS;
     SUSPEND;
 END^
 
 -- Moves what is due from scheduled to ready, by the same skip-locked cursor as the claim, and tells how many
 -- milliseconds remain until the next one is (NULL: nothing is scheduled; 0: more may be due).
 PROCEDURE PROMOTE (MOST INTEGER)
-RETURNS (PROMOTED INTEGER, NEXT_MS BIGINT)
+RETURNS (PROMOTED INTEGER, NEXT_MS BIGINT, TICK_MS BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE ID BIGINT;
@@ -108,6 +109,7 @@ AS
 BEGIN
     NOW_UTC = QUEUE_NOW();
     PROMOTED = 0;
+    EXECUTE PROCEDURE FBTASKS_HOOKS.NEXT_TICK RETURNING_VALUES TICK_MS;
     SELECT FIRST 1 T.DUE_TIME FROM QUEUE_TASK T WHERE T.DUE_TIME >= TIMESTAMP '0001-01-01' ORDER BY T.DUE_TIME
         INTO :NEXT_TIME;
     IF (NEXT_TIME IS NULL OR NEXT_TIME > NOW_UTC) THEN
@@ -569,6 +571,103 @@ BEGIN
         END
     END
     SUSPEND;
+END^
+
+-- Whether anything that waits in QUEUES, which are divided by commas, may be claimed later by itself: before a limit,
+-- because its gate opens at a known time or a task that runs has a place; as a step, because a task that it follows
+-- runs. Not so behind a limit that is paused or gone, in a queue that is paused or closed, or behind what does not
+-- run. For a worker that leaves when nothing is due.
+PROCEDURE STILL_OPENS (QUEUES QUEUE_DIGITS)
+RETURNS (OPENS SMALLINT)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE COMMA INTEGER;
+    DECLARE QUEUE QUEUE_NAME;
+    DECLARE WINDOWED SMALLINT;
+    DECLARE PAUSED SMALLINT;
+    DECLARE LIMIT_ID INTEGER;
+    DECLARE IS_OPEN SMALLINT;
+    DECLARE OPENS_MS BIGINT;
+    DECLARE ID BIGINT;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE SORT_KEY SMALLINT;
+    DECLARE HAS_LINE SMALLINT;
+    DECLARE STOPS SMALLINT;
+BEGIN
+    OPENS = 0;
+    QUEUES = QUEUES || ',';
+    WHILE (OPENS = 0 AND AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
+    BEGIN
+        COMMA = POSITION(',', QUEUES, AT_BYTE);
+        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
+        AT_BYTE = COMMA + 1;
+        WINDOWED = 0; PAUSED = 0; LIMIT_ID = NULL; IS_OPEN = 1;
+        SELECT P.WINDOWED, P.PAUSED, P.LIMIT_ID FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
+            INTO :WINDOWED, :PAUSED, :LIMIT_ID;
+        IF (WINDOWED = 1) THEN
+            EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
+        IF (IS_OPEN = 0 OR PAUSED = 1) THEN
+            CONTINUE;
+        IF (LIMIT_ID IS NOT NULL) THEN
+            EXECUTE PROCEDURE FBTASKS_HOOKS.HAS_ROOM(LIMIT_ID) RETURNING_VALUES IS_OPEN, OPENS_MS;
+        IF (IS_OPEN = 0) THEN
+        BEGIN
+            IF (OPENS_MS IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK R WHERE R.STATE = 2 AND R.QUEUE = :QUEUE
+                ORDER BY R.STATE, R.QUEUE)) THEN
+                CONTINUE;
+            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE
+                ORDER BY T.STATE, T.QUEUE)) THEN
+                OPENS = 1;
+        END
+        IF (OPENS = 0) THEN
+            FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 4 AND T.QUEUE = :QUEUE INTO :ID DO
+            BEGIN
+                OWNER_ID = NULL;
+                SELECT FIRST 1 H.OWNER_ID, H.LANE FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.SORT_KEY <= 9999
+                    ORDER BY H.TASK_ID, H.STEP INTO :OWNER_ID, :LANE;
+                SORT_KEY = NULL;
+                IF (OWNER_ID IS NOT NULL) THEN
+                    EXECUTE PROCEDURE FBTASKS_HOOKS.LINE(OWNER_ID, 0) RETURNING_VALUES SORT_KEY, HAS_LINE, STOPS;
+                IF (SORT_KEY IS NOT NULL
+                    AND (EXISTS(SELECT 1 FROM QUEUE_GATE G
+                        WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NOT NULL)
+                        OR EXISTS(SELECT 1 FROM QUEUE_HOLD H
+                            WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE AND H.SORT_KEY >= 30000
+                            AND (SELECT R.STATE FROM QUEUE_TASK R WHERE R.ID = H.TASK_ID) = 2))) THEN
+                BEGIN
+                    OPENS = 1;
+                    LEAVE;
+                END
+            END
+        IF (OPENS = 0) THEN
+            FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 5 AND T.QUEUE = :QUEUE INTO :ID DO
+            BEGIN
+                EXECUTE PROCEDURE FBTASKS_HOOKS.FOLLOWS_RUNNING(ID) RETURNING_VALUES OPENS;
+                OPENS = COALESCE(OPENS, 0);
+                IF (OPENS = 1) THEN
+                    LEAVE;
+            END
+    END
+END^
+
+-- How many tasks are in QUEUES, which are divided by commas: ready, waiting before limits, and waiting for other steps.
+PROCEDURE TASKS_LEFT (QUEUES QUEUE_DIGITS)
+RETURNS (QUEUE QUEUE_NAME, STATE SMALLINT, TASKS BIGINT)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE COMMA INTEGER;
+BEGIN
+    QUEUES = QUEUES || ',';
+    WHILE (AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
+    BEGIN
+        COMMA = POSITION(',', QUEUES, AT_BYTE);
+        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
+        AT_BYTE = COMMA + 1;
+        FOR SELECT T.STATE, COUNT(*) FROM QUEUE_TASK T WHERE T.STATE IN (0, 4, 5) AND T.QUEUE = :QUEUE GROUP BY T.STATE
+            INTO :STATE, :TASKS DO
+            SUSPEND;
+    END
 END^
 
 SET TERM ; ^

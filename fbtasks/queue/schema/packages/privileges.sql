@@ -213,6 +213,39 @@ BEGIN
     SUSPEND;
 END^
 
+-- Cancels those of many tasks, whose ids come in 19 characters each, that have not ended, as CANCEL does. IS_LEFT is
+-- 1 when another transaction holds some of them.
+PROCEDURE CANCEL_MANY (IDS QUEUE_RECORDS, TERMINATE SMALLINT)
+RETURNS (CANCELLED INTEGER, REQUESTED INTEGER, IS_LEFT SMALLINT)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE ID BIGINT;
+    DECLARE MERGED_BY QUEUE_USER;
+    DECLARE STATE SMALLINT;
+    DECLARE DONE SMALLINT;
+BEGIN
+    CANCELLED = 0;
+    REQUESTED = 0;
+    IS_LEFT = 0;
+    WHILE (AT_BYTE <= OCTET_LENGTH(IDS)) DO
+    BEGIN
+        ID = CAST(SUBSTRING(IDS FROM AT_BYTE FOR 19) AS BIGINT);
+        AT_BYTE = AT_BYTE + 19;
+        EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
+        STATE = FBTASKS_CORE.LOCKED_STATE(ID, '012345');
+        IF (STATE IS NULL) THEN
+        BEGIN
+            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID)) THEN
+                IS_LEFT = 1;
+            CONTINUE;
+        END
+        SELECT R.DONE FROM CANCEL(:ID, :TERMINATE) R INTO :DONE;
+        CANCELLED = CANCELLED + IIF(DONE = 1, 1, 0);
+        REQUESTED = REQUESTED + IIF(DONE = 2, 1, 0);
+    END
+    SUSPEND;
+END^
+
 PACKAGE FBTASKS_PRODUCER^
 
 -- Kills the connection in which a transaction of the caller's own user goes on although its client has lost it. DONE

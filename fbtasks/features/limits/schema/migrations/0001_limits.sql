@@ -2,7 +2,7 @@
 SET TERM ^ ;
 
 CREATE TABLE QUEUE_LIMIT (
-    ID INTEGER NOT NULL PRIMARY KEY,  -- of QUEUE_SUBSCRIPTION_SEQ: no subscription has it
+    ID INTEGER NOT NULL PRIMARY KEY,  -- of QUEUE_OWNER_SEQ: no subscription has it
     -- That of an ordered task has its name behind 'ordered:'. An index key has room for a quarter of a page: so the
     -- key is a hash of it.
     NAME VARCHAR(300) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,

@@ -2,7 +2,6 @@
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_CHANGE_SEQ^
-CREATE SEQUENCE QUEUE_SUBSCRIPTION_SEQ^
 CREATE EXCEPTION QUEUE_BAD_EVENT 'an event cannot be raised like that'^
 
 -- Which tasks come from which table, event or polled table. Written when definitions are applied, and by operators.
@@ -72,32 +71,6 @@ CREATE TABLE QUEUE_CHANGE (
     CONSTRAINT QUEUE_CHANGE_LANE UNIQUE (SUBSCRIPTION_ID, NEWS, LANE, ID)
 )^
 
--- One row for each subscription: the transaction that has it locked makes tasks of its changes. One that does not get
--- the lock looks again a little later.
-CREATE TABLE QUEUE_DISPATCH (
-    SUBSCRIPTION_ID INTEGER NOT NULL PRIMARY KEY,
-    -- Changes of lane 0 have been given out up to here; what was committed late may be below.
-    MARK_ID BIGINT DEFAULT 0 NOT NULL,
-    -- Where an order is kept: behind which number to read. What is committed from now on has a higher one, unless its
-    -- transaction is older than BACK_TX (NULL: not known yet) and among ELDERS: pairs of 19 digits each, a
-    -- transaction and the BACK_ID for it.
-    BACK_ID BIGINT DEFAULT 0 NOT NULL,
-    BACK_TX BIGINT,
-    ELDERS VARCHAR(1900) CHARACTER SET ASCII DEFAULT '' NOT NULL,
-    -- The lane that was looked at last, so that all have their turn.
-    LAST_LANE BIGINT DEFAULT -9223372036854775807 NOT NULL,
-    -- How many changes have been given out so far.
-    TAKEN BIGINT DEFAULT 0 NOT NULL,
-    -- How many notes have been read, and how many of these are deleted.
-    NOTES_READ BIGINT DEFAULT 0 NOT NULL,
-    NOTES_DELETED BIGINT DEFAULT 0 NOT NULL,
-    -- Up to which LANE changes have been taken, and up to which they are deleted.
-    TAKEN_NO BIGINT DEFAULT 0 NOT NULL,
-    GONE_NO BIGINT DEFAULT 0 NOT NULL,
-    -- The transaction that has read notes, or taken changes, at last: it deletes none of them.
-    LAST_TX BIGINT
-)^
-
 -- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is
 -- silent, and the event is neither given to it nor kept for it. KEYED: 1 when those of one order key keep their
 -- order; else the log has one lane.
@@ -112,6 +85,6 @@ CREATE TABLE QUEUE_HANDLER (
     CONSTRAINT QUEUE_HANDLER_EVENT PRIMARY KEY (EVENT, SUBSCRIPTION_ID)
 )^
 
-COMMIT^
+INSERT INTO QUEUE_COLLECTED (TABLE_NAME) VALUES ('QUEUE_CHANGE')^
 
 SET TERM ; ^

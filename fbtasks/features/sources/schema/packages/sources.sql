@@ -694,6 +694,26 @@ BEGIN
             EXECUTE PROCEDURE SAY_WAITS(SUBSCRIPTION_ID, 0, 50, NOW_UTC);
 END^
 
+-- A lane has no line of tasks: what waits for it are changes.
+PROCEDURE LINE (OWNER_ID INTEGER, PRIORITY_RANK SMALLINT)
+RETURNS (SORT_KEY SMALLINT, HAS_LINE SMALLINT, STOPS SMALLINT)
+AS
+BEGIN
+    SELECT 0 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID AND S.STATE = 'active' INTO :SORT_KEY;
+END^
+
+-- What was read of a source counts by the numbers of transactions, which a restored database has counted anew: all is
+-- read from the start.
+PROCEDURE ADOPTED
+AS
+BEGIN
+    UPDATE QUEUE_DISPATCH D SET MARK_ID = 0
+        WHERE D.SUBSCRIPTION_ID IN (SELECT S.ID FROM QUEUE_SUBSCRIPTION S WHERE S.KIND = 'poll');
+    UPDATE QUEUE_DISPATCH D SET MARK_ID = 0, LAST_LANE = DEFAULT, BACK_ID = 0, BACK_TX = NULL, ELDERS = ''
+        WHERE D.SUBSCRIPTION_ID NOT IN (SELECT S.ID FROM QUEUE_SUBSCRIPTION S WHERE S.KIND = 'poll');
+    UPDATE QUEUE_GAP SET NOTED_TX = 0;
+END^
+
 -- What a subscription is to a queue: nothing while it is paused, or when a poll makes its tasks.
 PROCEDURE OWNER (OWNER_ID INTEGER, QUEUE QUEUE_NAME)
 RETURNS (KIND QUEUE_MARK, PRIORITY_RANK SMALLINT)

@@ -525,6 +525,19 @@ BEGIN
     END
 END^
 
+-- Whether a step that waits follows, also as what follows a group, a task that runs now.
+PROCEDURE FOLLOWS_RUNNING (ID BIGINT)
+RETURNS (FOLLOWS SMALLINT)
+AS
+BEGIN
+    FOLLOWS = IIF(EXISTS(
+        WITH RECURSIVE BEFORE_IT AS (
+            SELECT K.FROM_ID ID FROM QUEUE_LINK K WHERE K.TO_ID = :ID
+            UNION ALL
+            SELECT N.NODE_ID FROM BEFORE_IT B JOIN QUEUE_NODE N ON N.GROUP_ID = B.ID AND N.DONE = 0)
+        SELECT 1 FROM BEFORE_IT B JOIN QUEUE_TASK R ON R.ID = B.ID WHERE R.STATE = 2), 1, 0);
+END^
+
 PACKAGE FBTASKS_WORKFLOWS_API^
 
 -- Takes numbers for the nodes of a workflow: the first of them, the number of the transaction, and the time at which
@@ -649,139 +662,6 @@ BEGIN
         NODE_ID = NULL;
         SELECT FIRST 1 W.NO_, W.NODE_ID FROM QUEUE_NODE_NEWS W WHERE W.NO_ > :AT_NO ORDER BY W.NO_
             INTO :AT_NO, :NODE_ID;
-    END
-END^
-
-PACKAGE FBTASKS_READER^
-
--- Cancels those of many tasks, whose ids come in 19 characters each, that have not ended, as CANCEL does. IS_LEFT is
--- 1 when another transaction holds some of them.
-PROCEDURE CANCEL_MANY (IDS QUEUE_RECORDS, TERMINATE SMALLINT)
-RETURNS (CANCELLED INTEGER, REQUESTED INTEGER, IS_LEFT SMALLINT)
-AS
-    DECLARE AT_BYTE INTEGER = 1;
-    DECLARE ID BIGINT;
-    DECLARE MERGED_BY QUEUE_USER;
-    DECLARE STATE SMALLINT;
-    DECLARE DONE SMALLINT;
-BEGIN
-    CANCELLED = 0;
-    REQUESTED = 0;
-    IS_LEFT = 0;
-    WHILE (AT_BYTE <= OCTET_LENGTH(IDS)) DO
-    BEGIN
-        ID = CAST(SUBSTRING(IDS FROM AT_BYTE FOR 19) AS BIGINT);
-        AT_BYTE = AT_BYTE + 19;
-        EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
-        STATE = FBTASKS_CORE.LOCKED_STATE(ID, '012345');
-        IF (STATE IS NULL) THEN
-        BEGIN
-            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID)) THEN
-                IS_LEFT = 1;
-            CONTINUE;
-        END
-        SELECT R.DONE FROM CANCEL(:ID, :TERMINATE) R INTO :DONE;
-        CANCELLED = CANCELLED + IIF(DONE = 1, 1, 0);
-        REQUESTED = REQUESTED + IIF(DONE = 2, 1, 0);
-    END
-    SUSPEND;
-END^
-
-PACKAGE FBTASKS_WORKER^
-
--- Whether anything that waits in QUEUES, which are divided by commas, may be claimed later by itself: before a limit,
--- because its gate opens at a known time or a task that runs has a place; as a step, because a task that it follows
--- runs. Not so behind a limit that is paused or gone, in a queue that is paused or closed, or behind what does not
--- run. For a worker that leaves when nothing is due.
-PROCEDURE STILL_OPENS (QUEUES QUEUE_DIGITS)
-RETURNS (OPENS SMALLINT)
-AS
-    DECLARE AT_BYTE INTEGER = 1;
-    DECLARE COMMA INTEGER;
-    DECLARE QUEUE QUEUE_NAME;
-    DECLARE WINDOWED SMALLINT;
-    DECLARE PAUSED SMALLINT;
-    DECLARE LIMIT_ID INTEGER;
-    DECLARE IS_OPEN SMALLINT;
-    DECLARE OPENS_MS BIGINT;
-    DECLARE ID BIGINT;
-    DECLARE OWNER_ID INTEGER;
-    DECLARE LANE BIGINT;
-BEGIN
-    OPENS = 0;
-    QUEUES = QUEUES || ',';
-    WHILE (OPENS = 0 AND AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
-    BEGIN
-        COMMA = POSITION(',', QUEUES, AT_BYTE);
-        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
-        AT_BYTE = COMMA + 1;
-        WINDOWED = 0; PAUSED = 0; LIMIT_ID = NULL; IS_OPEN = 1;
-        SELECT P.WINDOWED, P.PAUSED, P.LIMIT_ID FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
-            INTO :WINDOWED, :PAUSED, :LIMIT_ID;
-        IF (WINDOWED = 1) THEN
-            EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
-        IF (IS_OPEN = 0 OR PAUSED = 1) THEN
-            CONTINUE;
-        IF (LIMIT_ID IS NOT NULL) THEN
-            EXECUTE PROCEDURE FBTASKS_HOOKS.HAS_ROOM(LIMIT_ID) RETURNING_VALUES IS_OPEN, OPENS_MS;
-        IF (IS_OPEN = 0) THEN
-        BEGIN
-            IF (OPENS_MS IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK R WHERE R.STATE = 2 AND R.QUEUE = :QUEUE
-                ORDER BY R.STATE, R.QUEUE)) THEN
-                CONTINUE;
-            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE
-                ORDER BY T.STATE, T.QUEUE)) THEN
-                OPENS = 1;
-        END
-        IF (OPENS = 0) THEN
-            FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 4 AND T.QUEUE = :QUEUE INTO :ID DO
-            BEGIN
-                OWNER_ID = NULL;
-                SELECT FIRST 1 H.OWNER_ID, H.LANE FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.SORT_KEY <= 9999
-                    ORDER BY H.TASK_ID, H.STEP INTO :OWNER_ID, :LANE;
-                IF ((EXISTS(SELECT 1 FROM QUEUE_LIMIT L WHERE L.ID = :OWNER_ID)
-                        OR EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID AND S.STATE = 'active'))
-                    AND (EXISTS(SELECT 1 FROM QUEUE_GATE G
-                        WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NOT NULL)
-                        OR EXISTS(SELECT 1 FROM QUEUE_HOLD H
-                            WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE AND H.SORT_KEY >= 30000
-                            AND (SELECT R.STATE FROM QUEUE_TASK R WHERE R.ID = H.TASK_ID) = 2))) THEN
-                BEGIN
-                    OPENS = 1;
-                    LEAVE;
-                END
-            END
-        IF (OPENS = 0) THEN
-            FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 5 AND T.QUEUE = :QUEUE INTO :ID DO
-                IF (EXISTS(
-                    WITH RECURSIVE BEFORE_IT AS (
-                        SELECT K.FROM_ID ID FROM QUEUE_LINK K WHERE K.TO_ID = :ID
-                        UNION ALL
-                        SELECT N.NODE_ID FROM BEFORE_IT B JOIN QUEUE_NODE N ON N.GROUP_ID = B.ID AND N.DONE = 0)
-                    SELECT 1 FROM BEFORE_IT B JOIN QUEUE_TASK R ON R.ID = B.ID WHERE R.STATE = 2)) THEN
-                BEGIN
-                    OPENS = 1;
-                    LEAVE;
-                END
-    END
-END^
-
--- How many tasks are in QUEUES, which are divided by commas: ready, waiting before limits, and waiting for other steps.
-PROCEDURE TASKS_LEFT (QUEUES QUEUE_DIGITS)
-RETURNS (QUEUE QUEUE_NAME, STATE SMALLINT, TASKS BIGINT)
-AS
-    DECLARE AT_BYTE INTEGER = 1;
-    DECLARE COMMA INTEGER;
-BEGIN
-    QUEUES = QUEUES || ',';
-    WHILE (AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
-    BEGIN
-        COMMA = POSITION(',', QUEUES, AT_BYTE);
-        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
-        AT_BYTE = COMMA + 1;
-        FOR SELECT T.STATE, COUNT(*) FROM QUEUE_TASK T WHERE T.STATE IN (0, 4, 5) AND T.QUEUE = :QUEUE GROUP BY T.STATE
-            INTO :STATE, :TASKS DO
-            SUSPEND;
     END
 END^
 
