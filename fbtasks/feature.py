@@ -64,7 +64,7 @@ class Feature:
 
     # In a process that declares tasks and calls them.
 
-    def declare(self, task: Task[..., Any]) -> bool:
+    def declare(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
         """*task* becomes one of the app's: checks its options. Returns whether :meth:`prepare` is to see its calls.
 
         Raises :class:`TaskDefinitionError` for options that cannot be.
@@ -74,10 +74,10 @@ class Feature:
     def prepare(
         self,
         call: Call,
-        task: Task[..., Any] | None,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        step: int | None = None,
+        task: Task[..., Any] | None,  # noqa: ARG002
+        args: Sequence[Any],  # noqa: ARG002
+        kwargs: Mapping[str, Any],  # noqa: ARG002
+        step: int | None = None,  # noqa: ARG002
     ) -> Call:
         """Returns *call*, which is about to be written, with what the feature has to say of it. No database is asked.
 
@@ -95,7 +95,7 @@ class Feature:
         None: the app connects, and may write anything.
         """
 
-    def refused(self, error: Exception, batch: Batch) -> bool:
+    def refused(self, error: Exception, batch: Batch) -> bool:  # noqa: ARG002
         """The database refused *batch*, in a transaction of its own. Returns whether to try it again, now.
 
         It may wait before it says so, and may raise an error that users understand better.
@@ -107,11 +107,11 @@ class Feature:
 
     # In a worker.
 
-    def receives(self, task: Task[..., Any]) -> bool:
+    def receives(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
         """Whether claims of *task* are shown to :meth:`received`, beside those that carry a mark of this feature."""
         return False
 
-    def received(self, session: Session, claims: Sequence[Claim]) -> Mapping[int, Claim | Outcome]:
+    def received(self, session: Session, claims: Sequence[Claim]) -> Mapping[int, Claim | Outcome]:  # noqa: ARG002
         """Returns what becomes of *claims*, by their ids, before they are handed out, where it is not as they are.
 
         A claim with more in it, or the outcome of one that is not to run.
@@ -123,18 +123,18 @@ class Feature:
         transaction: Transaction,
         worker_id: int,
         slot: int,
-        items: Sequence[Finished],
+        items: Sequence[Finished],  # noqa: ARG002
     ) -> list[Stale]:
         """Writes those outcomes whose class is the feature's own. Returns the stale ones, as ``queue.tasks.finish``."""
         return []
 
-    def duties(self, worker: Any) -> Iterable[Duty]:
+    def duties(self, worker: Any) -> Iterable[Duty]:  # noqa: ARG002
         """What a worker does for the feature now and then."""
         return ()
 
     # For deployment and operators.
 
-    def deploy(self, session: Session) -> Iterable[str]:
+    def deploy(self, session: Session) -> Iterable[str]:  # noqa: ARG002
         """Brings what the code of the app says into the database. Returns lines that say what changed."""
         return ()
 

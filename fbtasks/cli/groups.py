@@ -24,11 +24,11 @@ class CommandGroup(click.Group):
         super().__init__(*args, **options)
         self.table = table
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Returns the names of all commands."""
         return sorted(self.table)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Imports the command of that name."""
         if cmd_name not in self.table:
             return None

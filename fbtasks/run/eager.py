@@ -33,11 +33,11 @@ class EagerResult(AsyncResult[Any]):
         """The same of a task of that *id*."""
         return EagerResult(id, self._app, self._outcome, self._snoozed)
 
-    def revoke(self, *, terminate: bool = False) -> bool:  # it has ended
+    def revoke(self, *, terminate: bool = False) -> bool:  # noqa: ARG002  # it has ended
         """False: it has ended."""
         return False
 
-    def cancel(self, *, terminate: bool = False) -> int:  # it has ended
+    def cancel(self, *, terminate: bool = False) -> int:  # noqa: ARG002  # it has ended
         """0: it has ended."""
         return 0
 
@@ -46,7 +46,7 @@ class EagerResult(AsyncResult[Any]):
         known, self._outcome = self._outcome is not None, None
         return known
 
-    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:  # nothing is waited for
+    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:  # noqa: ARG002  # nothing is waited for
         """The result, or the exception, as from a worker."""
         if self._snoozed:
             raise ResultTimeout(

@@ -37,19 +37,19 @@ class Interrupts:
     """Knows which tasks run, and raises inside them. This one lets every task run to its end."""
 
     @contextmanager
-    def window(self, task: int) -> Iterator[None]:  # nothing depends on it here
+    def window(self, task: int) -> Iterator[None]:  # noqa: ARG002  # nothing depends on it here
         """For the block, *task* may be interrupted in this thread."""
         yield
 
-    async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:  # noqa: ARG002
         """What *coroutine*, which runs *task*, returns; meanwhile it may be interrupted in its loop."""
         return await coroutine
 
-    def meant(self, task: int, error: BaseException) -> BaseException:
+    def meant(self, task: int, error: BaseException) -> BaseException:  # noqa: ARG002
         """What *error*, raised by *task*, stands for when an interruption caused it; else itself."""
         return error
 
-    def run(self, task: int) -> AbstractContextManager[None]:  # see above
+    def run(self, task: int) -> AbstractContextManager[None]:  # noqa: ARG002  # see above
         """For the block, *task* is several calls, each in its own window: a stop between two of them is not lost."""
         return nullcontext()
 
@@ -187,7 +187,7 @@ class SignalInterrupts(Interrupts):
             self._task = None
 
     @contextmanager
-    def run(self, task: int) -> Iterator[None]:  # there is one at a time
+    def run(self, task: int) -> Iterator[None]:  # noqa: ARG002  # there is one at a time
         """For the block, a task is several calls."""
         try:
             yield
@@ -236,7 +236,7 @@ class AlarmInterrupts(Interrupts):
             raise TaskStopped
 
     @contextmanager
-    def window(self, task: int) -> Iterator[None]:  # there is one at a time
+    def window(self, task: int) -> Iterator[None]:  # noqa: ARG002  # there is one at a time
         """For the block, the limits hold, and the task may be stopped."""
         with self._alarm():
             self._inside = True

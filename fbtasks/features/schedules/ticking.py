@@ -102,7 +102,7 @@ class Cron:
                 return found
         return self._last(tick, now) or tick
 
-    def begin(self, now: datetime, last: datetime | None) -> datetime | None:  # the clock says it
+    def begin(self, now: datetime, last: datetime | None) -> datetime | None:  # noqa: ARG002  # the clock says it
         """The first tick after *now*."""
         return self.after(now)
 

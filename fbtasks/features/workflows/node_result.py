@@ -94,7 +94,7 @@ class NodeResult:
                 todo.append(node.parent)
         return revoke_all(self.app, tasks, terminate=terminate)
 
-    def _find(self, session: Session) -> int | None:  # a task's own method asks it
+    def _find(self, session: Session) -> int | None:  # noqa: ARG002  # a task's own method asks it
         """The database's number of the task; None of what is none, or is not known."""
         return None
 

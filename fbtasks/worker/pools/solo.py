@@ -26,7 +26,7 @@ class _Beats(Reports):
     def __init__(self, alarm: AlarmInterrupts) -> None:
         self._alarm = alarm
 
-    def beat(self, number: int) -> None:  # there is one at a time
+    def beat(self, number: int) -> None:  # noqa: ARG002  # there is one at a time
         """The task is at work."""
         self._alarm.beaten = clock.monotonic()
 
@@ -60,7 +60,7 @@ class SoloExecutor(Executor):
             signal.pthread_kill(main, signal.SIGUSR2)
         self._transactional.cancel_statement()  # an exception does not end it
 
-    def serve(self, worker_id: int, database: Mark | None = None) -> None:  # the worker's own
+    def serve(self, worker_id: int, database: Mark | None = None) -> None:  # noqa: ARG002  # the worker's own
         """As this worker transactional tasks record their outcomes."""
         self._worker_id = worker_id
 
@@ -148,7 +148,7 @@ class SoloExecutor(Executor):
         done, self._done = self._done, []
         return done
 
-    def stop(self, hurry: Callable[[], bool]) -> list[Finished]:  # nothing is waited for
+    def stop(self, hurry: Callable[[], bool]) -> list[Finished]:  # noqa: ARG002  # nothing is waited for
         """Closes the transactional connection. Returns what ``submit`` ran and was not collected."""
         self._transactional.close()
         return self.collect()

@@ -155,7 +155,7 @@ class ProcessServer(Server):
         """Serves until the sockets are closed."""
         self.serve_slot(0)
 
-    def hear(self, slot: int) -> int:  # there is one
+    def hear(self, slot: int) -> int:  # noqa: ARG002  # there is one
         """The next word; 0 when there will be none."""
         return next((number for _, _, number in self._words), 0)
 
