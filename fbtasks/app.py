@@ -467,7 +467,9 @@ class FBTasks:
             call = feature.prepare(call, None, args, kwargs)
         return call
 
-    def enqueue_calls(self, calls: Sequence[Call], using: Any = None, *, ignored: bool = False) -> list[AsyncResult[Any]]:
+    def enqueue_calls(
+        self, calls: Sequence[Call], using: Any = None, *, ignored: bool = False
+    ) -> list[AsyncResult[Any]]:
         """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run.
 
         *ignored*: their task ignores its results.
