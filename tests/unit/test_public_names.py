@@ -6,7 +6,7 @@ import fbtasks
 
 
 def test_public_names():
-    assert sorted(fbtasks.__all__) == fbtasks.__all__
+    assert len(set(fbtasks.__all__)) == len(fbtasks.__all__)
     assert {name for name in fbtasks.__all__ if not callable(getattr(fbtasks, name))} == {"FEATURES"}
     with pytest.raises(AttributeError, match="no attribute 'tsk'"):
         _ = fbtasks.tsk
