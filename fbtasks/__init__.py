@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from fbtasks.tasks.retry import RetryPolicy, RetryRule
 
 __all__ = [
+    "FEATURES",
     "AsyncResult",
     "AuthenticationError",
     "CaptureError",
@@ -72,7 +73,6 @@ __all__ = [
     "Event",
     "FBTasks",
     "FBTasksError",
-    "FEATURES",
     "Feature",
     "ForeignDatabaseError",
     "ForkError",

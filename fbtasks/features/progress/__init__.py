@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fbtasks.feature import Feature
 
 
@@ -9,3 +11,4 @@ class Progress(Feature):
     """Progress: what a task says of itself while it runs."""
 
     name = "progress"
+    schema = Path(__file__).with_name("schema")
