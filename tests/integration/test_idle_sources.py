@@ -12,7 +12,7 @@ from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -33,7 +33,7 @@ class Idle:
         self._now = 1000.0
         self.statements = Counter()
         monkeypatch.setattr(clock, "monotonic", lambda: self._now)
-        monkeypatch.setattr(Consumer, "_events_arrive", lambda _consumer: True)  # as where nothing is wrong
+        monkeypatch.setattr(Loop, "_events_arrive", lambda _loop: True)  # as where nothing is wrong
         for way in ("rows", "generated", "packed"):
             monkeypatch.setattr(Transaction, way, self._counting(getattr(Transaction, way)))
 
@@ -50,25 +50,25 @@ class Idle:
             raise Over
         return set()
 
-    def _until(self, consumer, end):
+    def _until(self, loop, end):
         self._end = end
         with pytest.raises(Over):
-            consumer.run(listen=False)
+            loop.run(listen=False)
 
     def run(self):
         """Returns the statements of some minutes, after two others."""
         options = WorkerOptions(name="idle", queues=("default",), pool="solo", concurrency=1)
-        consumer = Consumer(self._app, SoloExecutor(self._app), options)
-        consumer._waker.select = self._select
+        loop = Loop(self._app, SoloExecutor(self._app), options)
+        loop._waker.select = self._select
         try:
-            consumer.start()
-            consumer.open()
-            self._until(consumer, self._now + 120)
+            loop.start()
+            loop.open()
+            self._until(loop, self._now + 120)
             self.statements.clear()
-            self._until(consumer, self._now + 60 * MINUTES)
+            self._until(loop, self._now + 60 * MINUTES)
             return Counter(self.statements)
         finally:
-            consumer.close()
+            loop.close()
 
 
 @pytest.fixture

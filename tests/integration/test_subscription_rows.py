@@ -28,9 +28,9 @@ from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.register import processes
 from fbtasks.queue.upkeep.housekeeping import Housekeeping
 from fbtasks.url import DatabaseURL
+from fbtasks.worker.duties import Upkeep
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.outcomes import Outcomes
-from fbtasks.worker.upkeep import Upkeep
 
 
 def script(app, *statements):

@@ -15,7 +15,7 @@ from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.register import processes
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -247,18 +247,18 @@ def test_a_worker_tells_it_from_its_first_turn_to_its_end(app, caplog):
     execute(app, TABLE.replace("ORDERS", "INBOX"))
     app.poll_table("INBOX", key="ID", when="TOTAL > 5", name="poll")(id)
     options = WorkerOptions(name="short", queues=("default",), pool="solo", concurrency=1, burst=True)
-    consumer = Consumer(app, SoloExecutor(app), options)
+    loop = Loop(app, SoloExecutor(app), options)
     try:
-        consumer.start()
-        consumer.sources.deploy("shop")
-        consumer.open()
-        consumer.run()
+        loop.start()
+        loop.sources.deploy("shop")
+        loop.open()
+        loop.run()
         (paid, poll) = told(app)
         assert paid == ("paid", "test", NO_TABLE)
         assert poll[:2] == ("poll", "test")
         assert poll[2].startswith("poll_table('INBOX'): when='TOTAL > 5' does not compile (")
     finally:
-        consumer.close()
+        loop.close()
     assert told(app) == []
     said = [record.getMessage().partition(":")[0] for record in caplog.records if record.levelname != "INFO"]
     assert said == ["Subscription paid could not be deployed", "Polling INBOX for poll fails"]

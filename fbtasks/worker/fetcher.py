@@ -14,9 +14,9 @@ from fbtasks.queue import tasks
 from fbtasks.queue.shares import Share
 from fbtasks.tasks.call import Claims
 from fbtasks.worker.claiming import Claiming, Taken
-from fbtasks.worker.handing_out import HandOut
+from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.hindrances import Hindrances
-from fbtasks.worker.membership import Membership
+from fbtasks.worker.lease import Lease
 from fbtasks.worker.outcomes import Outcomes
 from fbtasks.worker.parked import ParkedNames
 
@@ -38,23 +38,23 @@ PROMOTE: Final = "looking for scheduled tasks that are due"
 CLAIM_PARKED: Final = "claiming parked tasks"
 
 
-class Intake:
+class Fetcher:
     """Claims tasks for the hand-out."""
 
     def __init__(
         self,
         queues: tuple[str, ...],
         shares: Mapping[str, Share],
-        membership: Membership,
+        lease: Lease,
         outcomes: Outcomes,
-        hand_out: HandOut,
+        dispatcher: Dispatcher,
         ticks: Ticks,
         events_arrive: Callable[[], bool],
     ) -> None:
         self._queues = queues
-        self._membership = membership
+        self._lease = lease
         self._outcomes = outcomes
-        self._hand_out = hand_out
+        self._dispatcher = dispatcher
         self._ticks = ticks
         self._events_arrive = events_arrive
         self._claiming = Claiming(queues, shares)
@@ -79,13 +79,13 @@ class Intake:
 
     def claim(self, session: Session) -> None:
         """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
-        if self._hand_out.lets_next_in:
-            self._maybe_ready, self._hand_out.lets_next_in = True, False
-        if self._full and any(self._hand_out.rooms()[queue] > 0 for queue in self._full):
+        if self._dispatcher.lets_next_in:
+            self._maybe_ready, self._dispatcher.lets_next_in = True, False
+        if self._full and any(self._dispatcher.rooms()[queue] > 0 for queue in self._full):
             self._maybe_ready, self._full = True, frozenset()
         wanted = self._wanted(session)
-        if not wanted and self._outcomes and not self._hand_out.gathering:
-            self._outcomes.record(session, self._membership.worker_id)
+        if not wanted and self._outcomes and not self._dispatcher.gathering:
+            self._outcomes.record(session, self._lease.worker_id)
             wanted = self._wanted(session)
         if wanted:
             self._hindrances.attempt(CLAIM, lambda: self._claim(session, wanted))
@@ -104,11 +104,11 @@ class Intake:
         now = clock.monotonic()
         if (not self._maybe_ready and now < self._next_poll) or now < self._hindrances.until(CLAIM):
             return 0
-        return self._allowed(self._hand_out.wanted())
+        return self._allowed(self._dispatcher.wanted())
 
     def _allowed(self, room: int) -> int:
         """*room*, or what is left of it when each queue has a limit of its own here."""
-        rooms = self._hand_out.rooms()
+        rooms = self._dispatcher.rooms()
         return room if len(rooms) < len(self._queues) else min(room, sum(max(0, own) for own in rooms.values()))
 
     def _open_queues(self) -> Sequence[str]:
@@ -117,7 +117,7 @@ class Intake:
         return [queue for queue in self._queues if queue not in self._full] or self._queues
 
     def _note_full(self) -> None:
-        self._full = frozenset(queue for queue, room in self._hand_out.rooms().items() if room <= 0)
+        self._full = frozenset(queue for queue, room in self._dispatcher.rooms().items() if room <= 0)
 
     def _any_ready(self, session: Session) -> bool:
         """Whether there is something to claim; looks as well when the next task, source or schedule is due."""
@@ -128,8 +128,8 @@ class Intake:
         return look.ready
 
     def _claim(self, session: Session, wanted: int) -> None:
-        worker_id, repeated = self._membership.worker_id, self._takes_repeated()
-        rooms = self._hand_out.rooms()
+        worker_id, repeated = self._lease.worker_id, self._takes_repeated()
+        rooms = self._dispatcher.rooms()
 
         def claim(transaction: Transaction) -> Taken:
             return self._claiming.claim(transaction, worker_id, wanted, repeated=repeated, anew=self._anew, rooms=rooms)
@@ -146,7 +146,7 @@ class Intake:
 
     def _claimed(self, taken: Taken, wanted: int) -> None:
         self._claiming.committed(taken)
-        self._hand_out.limited = self._hand_out.limited.difference(taken.marks).union(taken.limited)
+        self._dispatcher.limited = self._dispatcher.limited.difference(taken.marks).union(taken.limited)
         claims = taken.claims
         full_of_idle_work = bool(taken.idle) and len(claims) >= wanted
         if full_of_idle_work or claims.unseen or taken.hungry or any(claim.suspect for claim in claims):
@@ -156,7 +156,7 @@ class Intake:
         if claims:
             self._poll = POLL_FIRST
             self._next_poll = self._next_look()
-        elif self._hand_out.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
+        elif self._dispatcher.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
             self._poll = POLL_FIRST
             self._next_poll = clock.monotonic()
         else:
@@ -165,7 +165,7 @@ class Intake:
             self._poll = POLL_FIRST
             self._next_poll = clock.monotonic() + self._missed
         self._misses = self._misses + 1 if claims.missed and not claims else 0
-        self._hand_out.take(claims)
+        self._dispatcher.take(claims)
         self._note_full()
 
     @property
@@ -185,7 +185,7 @@ class Intake:
 
     def _takes_repeated(self) -> bool:
         """Whether a task may be claimed that is suspected for the second time: one at a time."""
-        return not any(claim.suspect > 1 for claim in self._hand_out.held())
+        return not any(claim.suspect > 1 for claim in self._dispatcher.held())
 
     def promote(self, session: Session) -> None:
         """Makes scheduled tasks ready that are due."""
@@ -214,31 +214,31 @@ class Intake:
             self._hindrances.attempt(CLAIM_PARKED, lambda: self._claim_parked(session))
 
     def _claim_parked(self, session: Session) -> None:
-        hand_out = self._hand_out
+        dispatcher = self._dispatcher
         if self.parked.due():
             self._look_for_parked(session)
-        while (room := hand_out.room()) > 0 and (found := self._parked_with_room()):
+        while (room := dispatcher.room()) > 0 and (found := self._parked_with_room()):
             queue, name = found[0]
-            room = min(room, hand_out.rooms().get(queue, room))
-            claims = self._claim_named(session, queue, name, room) if name in hand_out.known else Claims()
+            room = min(room, dispatcher.rooms().get(queue, room))
+            claims = self._claim_named(session, queue, name, room) if name in dispatcher.known else Claims()
             if not claims and not claims.unseen:
                 self.parked.found.remove((queue, name))
-            hand_out.take(claims)
-            hand_out.submit(session)
+            dispatcher.take(claims)
+            dispatcher.submit(session)
 
     def _parked_with_room(self) -> list[tuple[str, str]]:
         """Queue and name of what is parked, of those queues of which this worker may take more."""
-        rooms = self._hand_out.rooms() if self.parked.found else {}
+        rooms = self._dispatcher.rooms() if self.parked.found else {}
         return [each for each in self.parked.found if rooms.get(each[0], 1) > 0]
 
     def _look_for_parked(self, session: Session) -> None:
-        since, known = self.parked.begin(), self._hand_out.known
-        names = session.read("parked_names", self._hand_out.features)
+        since, known = self.parked.begin(), self._dispatcher.known
+        names = session.read("parked_names", self._dispatcher.features)
         found = [(queue, name) for queue, name in names if name in known and queue in self._queues]
         self.parked.looked(since, found, events=self._events_arrive())
 
     def _claim_named(self, session: Session, queue: str, name: str, most: int) -> Claims:
-        worker_id, repeated = self._membership.worker_id, self._takes_repeated()
+        worker_id, repeated = self._lease.worker_id, self._takes_repeated()
         return self._outcomes.recorder.claim(
             session, lambda t: tasks.claim(t, worker_id, queue, most, name, repeated=repeated)
         )
@@ -261,7 +261,7 @@ class Intake:
         """The monotonic time at which there is something to look for or to claim."""
         if self._maybe_ready and self._wanted_soon():
             return 0.0
-        room, until = self._allowed(self._hand_out.room()) > 0, self._hindrances.until
+        room, until = self._allowed(self._dispatcher.room()) > 0, self._hindrances.until
         moments = [max(self._next_due, until(PROMOTE))]
         look = 0.0 if room and self._parked_with_room() else self.parked.next_look
         if look is not None:

@@ -32,7 +32,7 @@ RESCUE_ATTEMPTS: Final = 10
 """Attempts to declare a neighbour dead, whose row another transaction may hold; the next heartbeat tries again."""
 
 
-class Membership:
+class Lease:
     """Registers the worker, renews its lease, and takes over what dead neighbours held."""
 
     def __init__(self, options: WorkerOptions, tasks: Iterable[str], settings: Settings, features: str) -> None:

@@ -19,7 +19,7 @@ from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Post
 from fbtasks.tasks.definition import Task
 from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
 from fbtasks.worker.hooks import FailureHooks
-from fbtasks.worker.membership import Membership
+from fbtasks.worker.lease import Lease
 from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
 from fbtasks.worker.parked import UnknownNames
 from fbtasks.worker.pools.base import Executor
@@ -30,14 +30,14 @@ HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
 
 
-class HandOut:
+class Dispatcher:
     """Claims between the database and the executor, and how many more there is room for."""
 
     def __init__(
         self,
         tasks: Mapping[str, Task[..., Any]],
         executor: Executor,
-        membership: Membership,
+        lease: Lease,
         outcomes: Outcomes,
         hooks: FailureHooks,
         gating: Gating,
@@ -48,7 +48,7 @@ class HandOut:
         self.features = features
         """The names of those of other distributions that it has, each between spaces."""
         self._executor = executor
-        self._membership = membership
+        self._lease = lease
         self._outcomes = outcomes
         self._hooks = hooks
         self._claims: deque[Claim] = deque()
@@ -267,7 +267,7 @@ class HandOut:
         """Stops what is to be stopped on request."""
         if self.stops_requested:
             self.stops_requested = False
-            for (task,) in session.read("stops", self._membership.worker_id):
+            for (task,) in session.read("stops", self._lease.worker_id):
                 self._executor.interrupt(*self._stopping(task))
 
     def _stopping(self, task: int) -> tuple[int, Outcome]:
@@ -280,8 +280,8 @@ class HandOut:
 
     def _is_overdue(self) -> bool:
         """Whether the worker was stopped for a while, so that what it holds may be another worker's by now."""
-        if self._membership.monitor.overdue:
-            self._membership.beat_soon()
+        if self._lease.monitor.overdue:
+            self._lease.beat_soon()
             return True
         return False
 
@@ -297,7 +297,7 @@ class HandOut:
             for claim in self._claims:
                 self._outcomes.end(claim, Released())
             self._claims.clear()
-            self._outcomes.record(session, self._membership.worker_id)
+            self._outcomes.record(session, self._lease.worker_id)
 
     def settle(self, session: Session) -> None:
         """Compares, by their tokens, what the database says this worker holds with what it does.
@@ -306,7 +306,7 @@ class HandOut:
         lost is simply written again: with its claim gone it changes nothing.
         """
         self.collect()  # what the executor has given up is in no list otherwise
-        held = {(task, claim_id) for task, claim_id in session.read("held_by", self._membership.worker_id)}
+        held = {(task, claim_id) for task, claim_id in session.read("held_by", self._lease.worker_id)}
         for task, claim_id in held - {(claim.id, claim.claim_id) for claim in self.held()}:
             self._outcomes.end(Claim(task, claim_id), Released())
         standing: deque[Claim] = deque()
