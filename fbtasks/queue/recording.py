@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from fbtasks import timing as clock
 from fbtasks.errors import DatabaseError, StatementRefused
-from fbtasks.features.progress import store as progress
-from fbtasks.features.progress.duty import ProgressNotes
 from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
@@ -37,8 +34,6 @@ class Recorder:
         *prepare* is called with the workflows that tasks want in their places, before they are written.
         """
         self._turn = turn
-        self.notes = ProgressNotes()
-        """What running tasks say, which is written with outcomes."""
         self._stat_slot = stat_slot
         self._prepare = prepare
         self._limits = codec.NO_LIMITS
@@ -47,9 +42,7 @@ class Recorder:
         """Records *items* in a transaction. Returns those whose claim was stale."""
         self._look_at(items)
         with self._turn.held():
-            stale = session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
-        self.notes.written()
-        return stale
+            return session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
 
     def exchange(
         self, session: Session, worker_id: int, items: Sequence[Finished], claim: Callable[[Transaction], T]
@@ -59,11 +52,9 @@ class Recorder:
             return [], self.claim(session, claim)
         self._look_at(items)
         with self._turn.held():
-            found = session.run(
+            return session.run(
                 lambda t: (self._finish(t, worker_id, items), claim(t)), point="exchange finish", attempts=ATTEMPTS
             )
-        self.notes.written()
-        return found
 
     def claim(self, session: Session, claim: Callable[[Transaction], T]) -> T:
         """Claims alone. Returns what *claim* returned."""
@@ -85,10 +76,7 @@ class Recorder:
         if replaced:
             stale = flows.replace(transaction, worker_id, self._stat_slot, replaced, self._limits)
             items = [item for item in items if type(item.outcome) is not Replaced]
-        stale += tasks.finish(transaction, worker_id, self._stat_slot, items)
-        if self.notes:
-            progress.put(transaction, self.notes.items())
-        return stale
+        return stale + tasks.finish(transaction, worker_id, self._stat_slot, items)
 
     def _look_at(self, items: Sequence[Finished]) -> None:
         """Has the database know what the workflows among *items* need: outside of the transaction that writes them."""
@@ -100,14 +88,6 @@ class Recorder:
                     raise
                 except Exception as error:  # such as a limit that this user may not bring in
                     raise StatementRefused(str(error)) from error
-
-    def record_notes(self, session: Session) -> None:
-        """Writes what running tasks have said, when no outcomes came to be written with it."""
-        if self.notes.due is None or clock.monotonic() < self.notes.due:
-            return
-        with self._turn.held():
-            session.run(lambda t: progress.put(t, self.notes.items()), point="progress")
-        self.notes.written()
 
     def close(self) -> None:
         """Returns the host's lock."""

@@ -111,18 +111,15 @@ class Look(NamedTuple):
     """Seconds until the next scheduled task of all queues is due."""
     again: float | None
     """Seconds until a source of the queues is due, or one of them opens that is closed now."""
-    tick: float | None
-    """Seconds until the next schedule ticks; below 0: one is late."""
 
 
 def any_ready(session: Session, queues: Iterable[str]) -> Look:
     """Whether any of *queues* has something to claim."""
-    ready, due, again, tick = session.read("any_ready", ",".join(queues))[0]
+    ready, due, again = session.read("FBTASKS_WORKER.ANY_READY", ",".join(queues))[0]
     return Look(
         bool(ready),
         None if due is None else max(0.0, due / 1000),
         None if again is None else max(0.0, again / 1000),
-        None if tick is None else tick / 1000,
     )
 
 
@@ -144,14 +141,12 @@ class Promoted(NamedTuple):
     tasks: int
     due: float | None
     """Seconds until the next scheduled task is due; None: none is scheduled."""
-    tick: float | None
-    """The same of the next schedule that ticks."""
 
 
 def promote(transaction: Transaction, most: int = 500) -> Promoted:
     """Makes due tasks ready."""
-    promoted, next_ms, tick = transaction.rows("promote", most)[0]
-    return Promoted(promoted, None if next_ms is None else next_ms / 1000, None if tick is None else tick / 1000)
+    promoted, next_ms = transaction.rows("FBTASKS_WORKER.PROMOTE", most)[0]
+    return Promoted(promoted, None if next_ms is None else next_ms / 1000)
 
 
 def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished]) -> list[Stale]:

@@ -41,7 +41,7 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
         loop.start()
         with app.database.session() as session:
             check_identity(session)
-        loop.open()
+        loop.open(deploys=False)  # users' tables are left as they are
         loop.run(listen=False)
     finally:
         loop.close()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.database.database import SHUT_DOWN_LOOK, Database
 from fbtasks.errors import DatabaseError, DatabaseShutDown
 from fbtasks.firebird.session import Session
-from fbtasks.worker.backoff import Backoff
-from fbtasks.worker.lease import Lease
+from fbtasks.timing import Backoff
+from fbtasks.worker.lease import SOON, Lease
 
 logger = logging.getLogger("fbtasks.worker")
+FIRST: Final = 0.05
+LAST: Final = 5.0
+"""Seconds between two attempts to connect and work: the least, and the most."""
 
 
 class Connection:
@@ -20,7 +24,7 @@ class Connection:
     def __init__(self, database: Database, lease: Lease) -> None:
         self._database = database
         self._lease = lease
-        self._backoff = Backoff()
+        self._backoff = Backoff(FIRST, LAST)
         self.away_since: float | None = None
         """The monotonic time since which no work has succeeded, when the connection was lost."""
         self.next_attempt = 0.0
@@ -47,7 +51,8 @@ class Connection:
             pause = SHUT_DOWN_LOOK
         else:
             monitor = self._lease.monitor
-            pause = self._backoff.next(overdue=monitor.overdue, leisure=monitor.leisure)
+            self._backoff.last = LAST if monitor.overdue else max(SOON, monitor.leisure)
+            pause = self._backoff.next()
             logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         self.next_attempt = clock.monotonic() + pause
         self._lease.lost()

@@ -17,17 +17,52 @@ from fbtasks.queue.results import now
 from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.tasks.definition import Task
+from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
-from fbtasks.worker.parked import UnknownNames
 from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
 
 HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
+
+
+class UnknownNames:
+    """Says in the log which names this worker met and does not know: one line for each name and minute.
+
+    The same of features that tasks need and the worker lacks.
+    """
+
+    def __init__(self) -> None:
+        self._met: Counter[tuple[str, str]] = Counter()
+        self._quiet = Quiet()
+
+    def meet(self, name: str, feature: str = "") -> None:
+        """A task of that name is parked, because of the *feature* that is lacking, or else of its name."""
+        self._met[name, feature] += 1
+
+    @property
+    def next_line(self) -> float | None:
+        """The monotonic time at which something is to be said."""
+        return min(map(self._quiet.until, self._met), default=None)
+
+    def say(self, *, at_once: bool = False) -> None:
+        """Says what is due, or *at_once* all that has not been said."""
+        for met in [met for met in self._met if self._quiet.over(met) or at_once]:
+            count = self._met.pop(met)
+            logger.error(
+                "%d %s named %r %s parked: this worker %s.",
+                count,
+                "task" if count == 1 else "tasks",
+                met[0],
+                "is" if count == 1 else "are",
+                f"has no feature {met[1]}, which it needs. Start a worker of an app that has it"
+                if met[1]
+                else "knows no task of that name. Start a worker that imports it",
+            )
 
 
 class Dispatcher:
@@ -75,15 +110,18 @@ class Dispatcher:
         """Queues whose limits had no room for more when they were claimed from last."""
         self.unknown = UnknownNames()
         self.stops_requested = False
-        """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
+        """Whether an event or a heartbeat has told that something is to be stopped here."""
 
     def __bool__(self) -> bool:
         return bool(self._claims)
 
     @property
     def deadline(self) -> float | None:
-        """The monotonic time at which what waits for the executor is to be given back."""
-        return self._since + HELD_TOO_LONG if self._claims else None
+        """The monotonic time at which what waits for the executor is to be given back, or the log to have a line."""
+        line = self.unknown.next_line
+        if not self._claims:
+            return line
+        return self._since + HELD_TOO_LONG if line is None else min(line, self._since + HELD_TOO_LONG)
 
     def room(self) -> int:
         """How many more claims can be handed out soon."""
@@ -122,11 +160,10 @@ class Dispatcher:
         """Takes what has ended in the executor, and what that has given back."""
         if ended := self._executor.collect():
             self.keep(ended)
-        if progress := self._executor.take_progress():
-            self._outcomes.recorder.notes.add(progress)
         if returned := self._executor.take_back():
             self._claims.extendleft(reversed(returned))
             self._since = clock.monotonic()
+        self.unknown.say()
 
     def keep(self, ended: Iterable[Finished]) -> None:
         """Has the outcomes recorded."""
@@ -262,6 +299,10 @@ class Dispatcher:
                 allowed = False
                 self._outcomes.end(claim, Released())
             self._executor.begin(claim, allowed=bool(allowed))
+
+    def request_stops(self) -> None:
+        """Something is to be stopped here, as an event has told; from any thread."""
+        self.stops_requested = True
 
     def stop_cancelled(self, session: Session) -> None:
         """Stops what is to be stopped on request."""

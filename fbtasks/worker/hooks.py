@@ -16,6 +16,7 @@ from fbtasks.queue import results
 from fbtasks.run.runner import failure_hooks
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
+from fbtasks.timing import Backoff
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.pools.base import Executor
 
@@ -40,7 +41,7 @@ class FailureHooks:
         """Those of them with a group that a claim is still to decide, and what has failed with each until now."""
         self.next_look: float | None = None
         """When it is to be looked again at those, on the monotonic clock."""
-        self._pause = LOOK_AGAIN
+        self._backoff = Backoff(LOOK_AGAIN, LOOK_AGAIN_LAST)
         self._calls: deque[tuple[Claim, Failed]] = deque()
 
     def __len__(self) -> int:
@@ -77,7 +78,6 @@ class FailureHooks:
         if self.next_look is not None and clock.monotonic() >= self.next_look:
             self._members += self._undecided
             self.next_look = None
-            self._pause = min(2 * self._pause, LOOK_AGAIN_LAST)
         while self._members:
             self._look_behind(session, self._members[-1])
             self._members.pop()
@@ -109,8 +109,9 @@ class FailureHooks:
         self._failed += failed - known
         if None in found:
             self._undecided[task] = failed | known
-            self._pause = self._pause if known_before else LOOK_AGAIN
-            self.next_look = clock.monotonic() + self._pause
+            if not known_before:
+                self._backoff.reset()
+            self.next_look = clock.monotonic() + self._backoff.next()
 
     def _read(self, session: Session, task: int) -> None:
         """Asks what a task has failed with. Hooks of which the database does not tell are not called."""

@@ -8,7 +8,7 @@ database is away the loop goes on: what runs is held to its limits, and its outc
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fbtasks import timing as clock
 from fbtasks.app import FBTasks
@@ -18,9 +18,6 @@ from fbtasks.features.limits import duty as task_limits
 from fbtasks.features.limits.gating import Gating
 from fbtasks.features.queues import duty as queue_limits
 from fbtasks.features.schedules import upkeep as schedules
-from fbtasks.features.schedules.duty import Ticks
-from fbtasks.features.sources.duty import Polling
-from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
@@ -32,12 +29,13 @@ from fbtasks.tasks.call import Advanced, Released
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.drain import LOCKED, OPENS, Burst, Drain
-from fbtasks.worker.duties import Upkeep
+from fbtasks.worker.duties import Duties, Promotion, Upkeep
 from fbtasks.worker.fetcher import POLL_FIRST, Fetcher
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
+from fbtasks.worker.parked import Parked
 from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
@@ -56,8 +54,9 @@ class Loop:
         self.connection = Connection(app.database, self.lease)
         self._waker = Waker()
         self._listener = WatchedListener(app.database, self._events, self.wake)
-        self._turn = HostLock(app.settings.url)
-        self._outcomes = Outcomes(self._turn, app.enqueuer.prepare)
+        self.queues = options.queues
+        self.turn = HostLock(app.settings.url)
+        self._outcomes = Outcomes(self.turn, app.enqueuer.prepare)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
         self._dispatcher = Dispatcher(
@@ -70,20 +69,31 @@ class Loop:
             own_limits(options.shares),
             app.features.names,
         )
-        self._ticks = Ticks()
+        promotion = Promotion()
         self._fetcher = Fetcher(
             options.queues,
             options.shares,
             self.lease,
             self._outcomes,
             self._dispatcher,
-            self._ticks,
-            self._events_arrive,
+            promotion,
+            self.events_arrive,
         )
-        self.sources = Sources(app, options.queues)
-        self._upkeep = Upkeep(app.settings, self._hooks, self.sources, self._outcomes)
-        self._polling = Polling(app, options.queues, self._turn)
-        self._outcomes.watched = self._polling.names
+        self._parked = Parked(options.queues, self._fetcher, self._dispatcher, self.events_arrive)
+        upkeep = Upkeep(app.settings, self._hooks, self.lease, self._outcomes)
+        self._duties = Duties(
+            [
+                *(("", each) for each in (promotion, self._parked, upkeep)),
+                *((feature.name, duty) for feature in app.features for duty in feature.duties(self)),
+            ]
+        )
+        self._hearing: dict[str, list[Callable[[], None]]] = {"fbtasks:cancel": [self._dispatcher.request_stops]}
+        """What is called when an event comes."""
+        for event, hear in (
+            *((f"fbtasks:queue:{queue}", self._fetcher.look) for queue in options.queues),
+            *((event, duty.heard) for duty in self._duties for event in duty.events),
+        ):
+            self._hearing.setdefault(event, []).append(hear)
         self._is_ready = self._listens = False
 
     # Its start, and what is asked of it from outside
@@ -106,8 +116,11 @@ class Loop:
                 return False
             self._waker.wait(SHUT_DOWN_LOOK)
 
-    def open(self) -> None:
-        """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker."""
+    def open(self, *, deploys: bool = True) -> None:
+        """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker.
+
+        With *deploys* also what its duties need.
+        """
         session = self.connection.open()
         queues = self._app.queues.values()
         for said in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
@@ -116,6 +129,8 @@ class Loop:
             logger.info("The limit and the window of the queue %s are those of this app now.", queue)
         for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
             logger.info("Schedule %s.", said)
+        if deploys:
+            self._duties.begin(session)
         self._register(session)
         self.lease.look_for_namesakes(session)
 
@@ -126,21 +141,31 @@ class Loop:
     def wake(self, events: Iterable[str]) -> None:
         """Wakes the loop for *events* of the database; from any thread."""
         for event in events:
-            match event.split(":")[1]:
-                case "queue":
-                    self._fetcher.look()
-                case "parked":
-                    self._fetcher.parked.hint()
-                case "cancel":
-                    self._dispatcher.stops_requested = True
+            for hear in self._hearing.get(event, ()):
+                hear()
         self._waker.wake()
 
     def _events(self) -> list[str]:
-        own = f"fbtasks:worker:{self.lease.worker_id}"
-        return [own, "fbtasks:parked", "fbtasks:cancel", *(f"fbtasks:queue:{queue}" for queue in self._options.queues)]
+        return [f"fbtasks:worker:{self.lease.worker_id}", *self._hearing]
 
-    def _events_arrive(self) -> bool:
+    # What features may ask of it
+
+    @property
+    def id(self) -> int:
+        """Its number in the register."""
+        return self.lease.worker_id
+
+    def wanted(self) -> int:
+        """How many more tasks it can use soon."""
+        return self._dispatcher.wanted()
+
+    def events_arrive(self) -> bool:
+        """Whether events of the database are known to arrive."""
         return self._listener.heard_within(2.5 * self.lease.rhythm.heartbeat)
+
+    def watch(self, name: str, ended: Callable[[], None]) -> None:
+        """Has *ended* called when ends of the task *name* have been recorded."""
+        self._outcomes.watched[name] = ended
 
     # The loop
 
@@ -151,7 +176,7 @@ class Loop:
             self._listener.start()
         try:
             while not self._finished():
-                self._dispatcher.collect()
+                self._collect()
                 try:
                     session = self.connection.session or self._reconnect()
                     if session is not None:
@@ -177,33 +202,26 @@ class Loop:
         draining = self.drain.begun
         if draining:
             self._dispatcher.give_back()
-            self._outcomes.record(session, self.lease.worker_id)
-            self._outcomes.retry(session, self.lease.worker_id)
+            self._outcomes.record(session, self.id)
+            self._outcomes.retry(session, self.id)
         else:
             self._dispatcher.give_back_stale(session)
-            self._outcomes.retry(session, self.lease.worker_id)
+            self._outcomes.retry(session, self.id)
             self._fetcher.claim(session)
             self._dispatcher.submit(session)
             self._dispatcher.begin_suspects(session)
-            self._fetcher.promote(session)
-            if self._ticks.look(session):
-                self._fetcher.look()
-            self._fetcher.claim_parked(session)
-            self._poll(session)
-            self._upkeep.do(session, self.lease.worker_id)
-        self._outcomes.recorder.record_notes(session)
+        if self._duties.do(session, draining=draining):
+            self._fetcher.look()
         self._call_hooks(session)
-        self._dispatcher.unknown.say()
-        self._dispatcher.collect()
+        self._collect()
         if draining:
             self.drain.say_waiting(self._executor.busy())
 
-    def _poll(self, session: Session) -> None:
-        """Looks at the tables that are polled, when it is time."""
-        if self._polling:
-            self._polling.ended(self._outcomes.watched_ended)
-            if self._polling.look(session, self._dispatcher.wanted()):
-                self._fetcher.look()
+    def _collect(self) -> None:
+        """Takes what has ended in the executor, and what running tasks have said."""
+        self._dispatcher.collect()
+        for said in self._executor.take_progress():
+            self._duties.tell("progress", said)
 
     def _call_hooks(self, session: Session) -> None:
         self._hooks.settle(self._outcomes.take_settled())
@@ -217,7 +235,7 @@ class Loop:
         if reply is None:
             return
         self._app.database.known.saw(reply.transaction)
-        self._fetcher.parked.beat(reply.parked)
+        self._parked.beat(reply.parked)
         self._dispatcher.stops_requested = reply.stops
         if reply.alive:
             self._listener.check(self.lease.rhythm.heartbeat)
@@ -261,10 +279,10 @@ class Loop:
 
     def _burst_is_over(self) -> bool:
         """Whether a burst has left nothing that is due."""
-        if self._holds_some() or self._executor.busy() or self._executor.hooks() or not self._polling.is_empty:
+        if self._holds_some() or self._executor.busy() or self._executor.hooks() or self._duties.pending():
             self._burst.works()
             return False
-        if self._fetcher.looks_again or self._upkeep.hands_on:
+        if self._fetcher.looks_again:
             return False
         if self._anything_due():
             if self.connection.session is not None and self._dispatcher.wanted():  # else its children only begin
@@ -279,7 +297,7 @@ class Loop:
         if self.connection.session is None:
             return True
         try:
-            return self._fetcher.any_due(self.connection.session) or self._ticks.are_due
+            return self._fetcher.any_due(self.connection.session)
         except DatabaseError as error:
             self._note_lost(error)
             return True
@@ -321,15 +339,12 @@ class Loop:
             if self.drain.begun or not self._dispatcher.gathering:
                 return [0.0]
             until.append(min(outcomes.gathered_at, clock.monotonic() + GATHER / 8))
-        until += [self.lease.next_beat, self._dispatcher.unknown.next_line]
-        until += [outcomes.again_at, outcomes.recorder.notes.due, self._hooks.next_look]
+        until += [self.lease.next_beat, self._dispatcher.deadline, outcomes.again_at, self._hooks.next_look]
+        until.append(self._duties.due(draining=self.drain.begun))
         if not self.drain.begun:
             if executor.prepared():
                 return [0.0]
-            until += [self._fetcher.deadline(), self._dispatcher.deadline, self._upkeep.deadline, self._ticks.next_look]
-            if self._polling:
-                self._polling.ended(self._outcomes.watched_ended)
-                until.append(self._polling.deadline(self._dispatcher.wanted()))
+            until.append(self._fetcher.deadline())
             if self._options.burst and not executor.busy():
                 until.append(clock.monotonic() + POLL_FIRST)
         return until
@@ -361,8 +376,7 @@ class Loop:
                 self._outcomes.give_up()
                 self._hooks.look_again()
                 self._call_hooks(session)
-                self._polling.ended(self._outcomes.watched_ended)
-                self._polling.finish(session)
+                self._duties.finish(session)
                 self.lease.leave(session)
             elif self._outcomes and self.drain.replaced is None:
                 logger.error("The database is away; what this worker held runs again when its lease ends.")
@@ -372,5 +386,5 @@ class Loop:
             self._hooks.drop()
             self.connection.close()
             self.lease.close()
-            self._turn.close()
+            self.turn.close()
             self._waker.close()

@@ -32,6 +32,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     :class:`DatabaseReplaced` when it was replaced or restored, or its file deleted.
     """
     began = clock.monotonic()
+    app.path = app_path
     solo = SoloExecutor(app) if options.pool == "solo" else None
     executor = solo or ChildExecutor(options.pool, app_path, app, options.concurrency, log, children)
     loop = Loop(app, executor, options)
@@ -46,7 +47,6 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
             return
         with app.database.session() as session:
             check_identity(session)
-        loop.sources.deploy(app_path)
         loop.open()
         if solo is not None:
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.

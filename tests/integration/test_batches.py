@@ -119,7 +119,7 @@ def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
         session, fetcher = loop.connection.session, loop._fetcher
         fetcher.claim(session)
         monkeypatch.setattr(fetcher, "_events_arrive", lambda: True)
-        monkeypatch.setattr(fetcher, "_poll", POLL_WITH_EVENTS)
+        monkeypatch.setattr(fetcher._poll, "_pause", POLL_WITH_EVENTS)
         add.delay(1)
         fetcher.look()
         fetcher.claim(session)  # there is no batch yet

@@ -11,7 +11,7 @@ from fbtasks.errors import StatementRefused
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
-from fbtasks.features.sources.undeployed import Sources
+from fbtasks.features.sources.undeployed import Undeployed
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.register import processes
@@ -37,8 +37,11 @@ class Worker:
 
     def __init__(self, app, queues=("default",), path="shop"):
         self.app = app
-        self.sources = Sources(app, queues)
-        self.sources.deploy(path)
+        self.queues = queues
+        app.path = path
+        self.sources = Undeployed(app, self)
+        with app.database.session() as session:
+            self.sources.begin(session)
         self.register()
 
     def register(self):
@@ -49,7 +52,7 @@ class Worker:
     def look(self):
         """A minute later."""
         with self.app.database.session() as session:
-            self.sources.look(session, self.id)
+            self.sources.do(session)
 
     def leave(self):
         with self.app.database.session() as session:
@@ -221,9 +224,7 @@ def test_a_worker_notes_only_what_is_new(app, monkeypatch):
         seen[name] += 1
         return rows_of(transaction, name, *given, **more)
 
-    plain = Sources(app)
-    plain.deploy()
-    plain.look(None, 1)  # asks the database nothing
+    Worker(app).sources.do(None)  # asks the database nothing
     changed(app)
     worker = Worker(app)
     worker.look()
@@ -246,11 +247,11 @@ def test_a_worker_tells_it_from_its_first_turn_to_its_end(app, caplog):
     changed(app)
     execute(app, TABLE.replace("ORDERS", "INBOX"))
     app.poll_table("INBOX", key="ID", when="TOTAL > 5", name="poll")(id)
+    app.path = "shop"
     options = WorkerOptions(name="short", queues=("default",), pool="solo", concurrency=1, burst=True)
     loop = Loop(app, SoloExecutor(app), options)
     try:
         loop.start()
-        loop.sources.deploy("shop")
         loop.open()
         loop.run()
         (paid, poll) = told(app)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from fbtasks.feature import Feature
+from collections.abc import Iterable
+
+from fbtasks.feature import Duty, Every, Feature, Worker
 
 
 class Celery(Feature):
     """Celery over the database: a transport of kombu, and a backend for results."""
 
     name = "celery"
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Forgets what is over."""
+        from fbtasks.contrib.celery.store.keyvalues import prune
+
+        yield Every("forgetting what Celery has stored", 60.0, prune)

@@ -112,7 +112,7 @@ BEGIN
             PAYLOAD = :PAYLOAD, GATES = :GATES, DEFINITION = :DEFINITION, HASH = :HASH,
             NEXT_TIME = COALESCE(:NEXT_TIME, S.NEXT_TIME), ORPHANED = 0, ERROR_MSG = NULL, VERSION = S.VERSION + 1
             WHERE S.ID = :ID;
-    POST_EVENT 'fbtasks:queue:' || QUEUE;
+    POST_EVENT 'fbtasks:schedules';
 END^
 
 -- Notes that the code of a schedule is gone.
@@ -127,13 +127,12 @@ PACKAGE FBTASKS_SCHEDULES_ADMIN^
 -- Pauses a schedule, or has it go on: then at NEXT_TIME, or without one when it was to tick.
 PROCEDURE HOLD_SCHEDULE (ID INTEGER, HELD SMALLINT, NEXT_TIME TIMESTAMP)
 AS
-    DECLARE QUEUE QUEUE_NAME;
 BEGIN
     UPDATE QUEUE_SCHEDULE S SET SET_PAUSED = NULLIF(:HELD, S.PAUSED), ERROR_MSG = IIF(:HELD = 1, S.ERROR_MSG, NULL),
         NEXT_TIME = COALESCE(:NEXT_TIME, S.NEXT_TIME), VERSION = S.VERSION + 1
-        WHERE S.ID = :ID RETURNING S.QUEUE INTO :QUEUE;
+        WHERE S.ID = :ID;
     IF (HELD = 0) THEN
-        POST_EVENT 'fbtasks:queue:' || QUEUE;
+        POST_EVENT 'fbtasks:schedules';
 END^
 
 -- Writes what an operator says instead of the code; NULL: nothing. Without a NEXT_TIME it ticks when it was to.
@@ -141,12 +140,11 @@ PROCEDURE SET_SCHEDULE (
     ID INTEGER, CRON VARCHAR(255) CHARACTER SET ASCII, EVERY_MS BIGINT, TZ QUEUE_NAME,
     PAYLOAD QUEUE_BINARY, NEXT_TIME TIMESTAMP)
 AS
-    DECLARE QUEUE QUEUE_NAME;
 BEGIN
     UPDATE QUEUE_SCHEDULE S SET SET_CRON = :CRON, SET_EVERY_MS = :EVERY_MS, SET_TZ = :TZ, SET_PAYLOAD = :PAYLOAD,
         NEXT_TIME = COALESCE(:NEXT_TIME, S.NEXT_TIME), ERROR_MSG = NULL, VERSION = S.VERSION + 1
-        WHERE S.ID = :ID RETURNING S.QUEUE INTO :QUEUE;
-    POST_EVENT 'fbtasks:queue:' || QUEUE;
+        WHERE S.ID = :ID;
+    POST_EVENT 'fbtasks:schedules';
 END^
 
 -- Enqueues the task of a schedule once, now.
