@@ -184,15 +184,15 @@ class Feature:
     # In a worker.
 
     def receives(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
-        """Whether claims of *task* are shown to :meth:`received`, beside those that carry a mark of this feature."""
+        """Whether :meth:`received` sees claims of *task* that nothing held back. It sees those with inputs anyway."""
         return False
 
-    def received(self, session: Session, claims: Sequence[Claim]) -> Mapping[int, Claim | Outcome]:  # noqa: ARG002
-        """Returns what becomes of *claims*, by their ids, before they are handed out, where it is not as they are.
+    def received(self, session: Session, claim: Claim) -> Claim | Outcome:  # noqa: ARG002
+        """Returns what becomes of *claim* before it is handed out: it with more in it, or its outcome without a run.
 
-        A claim with more in it, or the outcome of one that is not to run.
+        The features are asked in turn, from the last to the first.
         """
-        return {}
+        return claim
 
     def record(
         self,

@@ -12,7 +12,7 @@ from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Rest, Stale, Succeeded, rest_of
+from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Rest, Stale, Succeeded, batch_of, rest_of
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
@@ -193,6 +193,16 @@ def payload(transaction: Transaction, task: int) -> bytes | None:
     """A large payload from its own table."""
     value = transaction.value("payload", task)
     return None if value is None else bytes(value)
+
+
+def with_payload(session: Session, claim: Claim) -> Claim:
+    """*claim* with its payload, which is read now when the claim did not return it (above 30,000 bytes)."""
+    if claim.payload is not None:
+        return claim
+    if claim.members:
+        return batch_of([with_payload(session, each) for each in claim.members])
+    with session.transaction() as transaction:
+        return claim._replace(payload=payload(transaction, claim.id) or b"")
 
 
 def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:

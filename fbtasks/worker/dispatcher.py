@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError
-from fbtasks.features.limits.gating import Gating
+from fbtasks.feature import Features
 from fbtasks.firebird.session import Session
+from fbtasks.queue import tasks as queue
 from fbtasks.queue.recording import ATTEMPTS
 from fbtasks.queue.results import now
-from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.tasks.definition import Task
 from fbtasks.timing import Quiet
-from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
+from fbtasks.worker.claiming import in_batches
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
@@ -75,13 +75,16 @@ class Dispatcher:
         lease: Lease,
         outcomes: Outcomes,
         hooks: FailureHooks,
-        gating: Gating,
+        features: Features,
         own_limits: Mapping[str, int],
-        features: str,
     ) -> None:
         """*tasks*: those that the executor can run. *own_limits*: how many of a queue may be here at a time."""
-        self.features = features
-        """The names of those of other distributions that it has, each between spaces."""
+        self.features = features.names
+        self._receiving = features.which("received")[::-1]
+        self._shown = frozenset(
+            name for name, task in tasks.items() if any(each.receives(task) for each in self._receiving)
+        )
+        """Tasks whose claims features are to see that were not held back."""
         self._executor = executor
         self._lease = lease
         self._outcomes = outcomes
@@ -96,10 +99,9 @@ class Dispatcher:
             name: task.options.batching[0] for name, task in tasks.items() if task.options.batching is not None
         }
         """Of tasks whose calls are run in batches: how many at most."""
-        self._gating = gating
         self._own_limits = own_limits
-        self._ungated = False
-        """Whether a task was claimed that has not passed the gates of its limits."""
+        self._to_show = False
+        """Whether one of these was claimed."""
         self._to_check = False
         """Whether a task with a window was claimed, which may be closed."""
         self._has_extras = False
@@ -143,8 +145,8 @@ class Dispatcher:
 
     @property
     def has_limits(self) -> bool:
-        """Whether this worker knows tasks that have limits, or batches."""
-        return self._gating.has_any
+        """Whether this worker knows tasks that features hold back."""
+        return bool(self._shown)
 
     @property
     def gathering(self) -> bool:
@@ -178,12 +180,11 @@ class Dispatcher:
     def take(self, claims: list[Claim]) -> None:
         """Keeps what was claimed until it is handed out; what no process here can run is parked."""
         if self._batches:
-            claims = in_batches(claims, self._batches, self._gating.passes)
-        has_gates = self._gating.has_any
+            claims = in_batches(claims, self._batches)
         for claim in claims:
             if claim.name in self.known:
                 self._claims.append(claim)
-                self._ungated |= has_gates and not self._gating.passes(claim)
+                self._to_show |= claim.name in self._shown and not claim.gated
                 self._to_check |= claim.name in self._windows
                 self._has_extras |= any(each.has_extras for each in claim.members or (claim,))
             else:
@@ -196,8 +197,8 @@ class Dispatcher:
         """Hands out what was claimed, as far as the executor takes it."""
         if self._has_extras:
             self._park_lacking(session)
-        if self._ungated:
-            self._put_before(session)
+        if self._to_show:
+            self._show(session)
         if self._to_check:
             self._put_off(session)
         while self._claims and (room := self._executor.free()) > 0 and not self._is_overdue():
@@ -234,36 +235,43 @@ class Dispatcher:
         needed = session.read("extras", claim.id) if claim.has_extras else ()
         return next((name for (name,) in needed if f" {name} " not in self.features), "")
 
-    def _put_before(self, session: Session) -> None:
-        """Has tasks that were enqueued without their limits wait before the gates of those."""
-        passing: deque[Claim] = deque()
-        for claim in self._claims:
-            if self._gating.passes(claim):
-                passing.append(claim)
-            elif (fed := with_inputs(session, claim) if claim.fed else claim) is None:
-                self._outcomes.end(claim, INPUTS_GONE)
-            else:
-                self._outcomes.end(claim, self._gating.outcome(with_payload(session, fed)))
-        self._claims = passing
-        self._ungated = False
+    def _show(self, session: Session) -> None:
+        """Has features see what was claimed without having been held back."""
+        claims, self._claims = self._claims, deque()
+        for claim in claims:
+            if claim.name not in self._shown or claim.gated:
+                self._claims.append(claim)
+            elif (received := self._received(session, claim)) is not None:
+                self._claims.append(received)
+        self._to_show = False
+
+    def _received(self, session: Session, claim: Claim) -> Claim | None:
+        """Returns *claim* with all that features put into it. None when one of them has ended it."""
+        for feature in self._receiving:
+            found = feature.received(session, claim)
+            if not isinstance(found, Claim):
+                self._outcomes.end(claim, found)
+                return None
+            claim = found
+        if claim.fed:
+            lacks = "that reads what it is given"
+            self.unknown.meet(claim.name, lacks)
+            self._outcomes.end(claim, Parked(lacks))
+            return None
+        return claim
 
     def _feed_first(self, session: Session) -> bool:
-        """Reads what the first claim is to be given. Ends it when that is not there any more; then False."""
+        """Has features read what the first claim is to be given. False when it has ended by that."""
         first = self._claims.popleft()
-        fed = []
-        for claim in first.members or (first,):
-            one = with_inputs(session, claim) if claim.fed else claim
-            if one is None:
-                self._outcomes.end(claim, INPUTS_GONE)
-            else:
-                fed.append(one)
+        parts = (self._received(session, each) if each.fed else each for each in first.members or (first,))
+        fed = [each for each in parts if each is not None]
         if fed:
             self._claims.appendleft(batch_of(fed) if first.members else fed[0])
         return bool(fed)
 
     def _next(self, session: Session, most: int) -> list[Claim]:
         """Up to *most* claims that the executor is to have next, as far as their payloads are here; or one suspect."""
-        self._claims[0] = first = with_payload(session, self._claims[0])
+        self._claims[0] = first = queue.with_payload(session, self._claims[0])
         if first.suspect:
             return [first] if self._executor.idle() else []
         here = takewhile(lambda claim: claim.payload is not None and not (claim.suspect or claim.fed), self._claims)

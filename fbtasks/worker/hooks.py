@@ -12,12 +12,11 @@ from fbtasks.app import FBTasks
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
-from fbtasks.queue import results
+from fbtasks.queue import results, tasks
 from fbtasks.run.runner import failure_hooks
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.timing import Backoff
-from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
@@ -87,7 +86,7 @@ class FailureHooks:
         self._calls.extendleft(self._executor.take_hooks_back())
         while self._calls:
             claim, failed = self._calls[0]
-            claim = with_payload(session, claim)
+            claim = tasks.with_payload(session, claim)
             self._calls[0] = claim, failed
             if not self._executor.call_hooks(claim, failed):
                 return

@@ -15,7 +15,6 @@ from fbtasks.app import FBTasks
 from fbtasks.database.database import SHUT_DOWN_LOOK
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
 from fbtasks.features.limits import duty as task_limits
-from fbtasks.features.limits.gating import Gating
 from fbtasks.features.queues import duty as queue_limits
 from fbtasks.features.schedules import upkeep as schedules
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -65,9 +64,8 @@ class Loop:
             self.lease,
             self._outcomes,
             self._hooks,
-            Gating(app),
+            app.features,
             own_limits(options.shares),
-            app.features.names,
         )
         promotion = Promotion()
         self._fetcher = Fetcher(
@@ -83,7 +81,7 @@ class Loop:
         upkeep = Upkeep(app.settings, self._hooks, self.lease, self._outcomes)
         self._duties = Duties(
             [
-                *(("", each) for each in (promotion, self._parked, upkeep)),
+                *(("", each) for each in (upkeep, promotion, self._parked)),
                 *((feature.name, duty) for feature in app.features for duty in feature.duties(self)),
             ]
         )
