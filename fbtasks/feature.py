@@ -204,6 +204,10 @@ class Feature:
         """Writes those outcomes whose class is the feature's own. Returns the stale ones, as ``queue.tasks.finish``."""
         return []
 
+    def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:  # noqa: ARG002
+        """Returns the tasks that have failed because *task* did; None among them: that is not decided yet."""
+        return ()
+
     def duties(self, worker: Worker) -> Iterable[Duty]:  # noqa: ARG002
         """What *worker* does for the feature now and then."""
         return ()

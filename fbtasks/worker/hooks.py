@@ -10,7 +10,6 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.errors import ConflictError, StatementRefused
-from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.run.runner import failure_hooks
@@ -32,6 +31,7 @@ class FailureHooks:
     def __init__(self, app: FBTasks, executor: Executor) -> None:
         self._app = app
         self._executor = executor
+        self._failing = app.features.which("failed_with")
         self._failed: list[int] = []
         """Tasks that were failed in the database, or may have been: what it says of them is to be read."""
         self._members: list[int] = []
@@ -101,7 +101,7 @@ class FailureHooks:
         """Takes note of what has failed because *task* did, in a workflow."""
         if not self._has_any:
             return
-        found = session.run(lambda t: flows.failed_with(t, task))
+        found = session.run(lambda t: {each for feature in self._failing for each in feature.failed_with(t, task)})
         failed = {each for each in found if each is not None}
         known_before = task in self._undecided
         known = self._undecided.pop(task, set())

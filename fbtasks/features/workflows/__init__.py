@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from fbtasks.feature import Feature
 
 if TYPE_CHECKING:
-    from fbtasks.firebird.session import Session
+    from fbtasks.firebird.session import Session, Transaction
     from fbtasks.tasks.call import Claim, Outcome
 
 
@@ -21,3 +22,9 @@ class Workflows(Feature):
         from fbtasks.features.workflows.store import with_inputs
 
         return with_inputs(session, claim) if claim.fed else claim
+
+    def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:
+        """Those that follow it."""
+        from fbtasks.features.workflows import store
+
+        return store.failed_with(transaction, task)
