@@ -55,7 +55,6 @@ from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import check_class
 from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.tasks.options import CallOptions, TaskOptions, task_name, unknown
-from fbtasks.tasks.plan import Plan
 from fbtasks.tasks.serialize import Serializer
 
 P = ParamSpec("P")
@@ -410,12 +409,6 @@ class FBTasks:
         from fbtasks.run.eager import run_eagerly
 
         return [run_eagerly(self, call) for call in calls]
-
-    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
-        """Runs the steps of *plan* here and now. Returns the result of each."""
-        from fbtasks.run.eager import run_plan_eagerly
-
-        return run_plan_eagerly(self, plan)
 
     @shows(CallOptions)
     def signature(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.firebird.embedded.hostlock import HostLock
     from fbtasks.firebird.session import Session, Transaction
-    from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Stale
+    from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Said, Stale
     from fbtasks.tasks.definition import Task
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
@@ -70,7 +70,7 @@ class Duty:
     def heard(self) -> None:
         """One of its events has come; from any thread."""
 
-    def told(self, said: Any) -> None:
+    def told(self, said: Said) -> None:
         """A task that runs here has *said* something to the feature."""
 
     def due(self) -> float:
@@ -194,14 +194,34 @@ class Feature:
         """
         return claim
 
+    def before_record(self, items: Sequence[Finished]) -> None:
+        """Has the database know what outcomes of its own need, in transactions of its own, before they are recorded."""
+
     def record(
         self,
-        transaction: Transaction,
-        worker_id: int,
-        slot: int,
+        transaction: Transaction,  # noqa: ARG002
+        worker_id: int,  # noqa: ARG002
+        slot: int,  # noqa: ARG002
         items: Sequence[Finished],  # noqa: ARG002
     ) -> list[Stale]:
-        """Writes those outcomes whose class is the feature's own. Returns the stale ones, as ``queue.tasks.finish``."""
+        """Records outcomes of its own. Returns the stale ones, as ``queue.tasks.finish``.
+
+        Raises :class:`StatementRefused` for one that cannot be recorded: its task is failed then.
+        """
+        return []
+
+    def before_finish(
+        self,
+        transaction: Transaction,  # noqa: ARG002
+        slot: int,  # noqa: ARG002
+        items: Sequence[Finished],  # noqa: ARG002
+    ) -> list[Stale]:
+        """Writes what it has to say beside outcomes: of those of *items* that have an extra of its own.
+
+        Asked when one has, before they are recorded, in the same transaction. Of a stale claim it changes nothing. With
+        a *slot* it returns those whose row another transaction holds, which are not recorded then; else it raises
+        :class:`ConflictError`.
+        """
         return []
 
     def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:  # noqa: ARG002

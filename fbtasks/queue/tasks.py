@@ -12,14 +12,12 @@ from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Rest, Stale, Succeeded, batch_of, rest_of
+from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Stale, batch_of
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
 _TAKEN: Final = "QUEUE_TASK_ID_TAKEN"
 """The constraint that two transactions violate with one id."""
-_HELD: Final = -1
-"""What QUEUE_PUT_REST says when another transaction holds the task's row."""
 READS: Final = 2_000
 """Rows that maintenance reads in one transaction where no index leads to those that it looks for."""
 
@@ -155,7 +153,7 @@ def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[
     With a *slot*, also those whose row another transaction holds, which are not waited for.
     """
     items = list(items)
-    stale = _put_rests(transaction, slot, items)
+    stale: list[Stale] = []
     records = [codec.pack_finished(item) for item in items]
     for item in items:
         large = codec.large_result(item.outcome)
@@ -164,29 +162,6 @@ def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[
     for group in codec.chunks(records):
         stale.extend(codec.unpack_stale(transaction.call("FBTASKS_WORKER.FINISH", worker_id, slot, b"".join(group))))
     return stale
-
-
-def _put_rests(transaction: Transaction, slot: int, items: list[Finished]) -> list[Stale]:
-    """Writes what is left of runs of changes. Returns those whose row is held, which are taken out of *items*."""
-    held: list[Finished] = []
-    for item in items:
-        if type(item.outcome) is Succeeded or (rest := rest_of(item.outcome)) is None:
-            continue
-        if _put_rest(transaction, item.claim, rest):
-            continue
-        if not slot:
-            raise ConflictError(f"another transaction holds the task {item.claim.id}.")
-        held.append(item)
-    for item in held:
-        items.remove(item)
-    return [Stale(item.claim.id, item.claim.claim_id) for item in held]
-
-
-def _put_rest(transaction: Transaction, claim: Claim, rest: Rest) -> bool:
-    """Writes what is left of one run. False when another transaction holds its task; a stale claim changes nothing."""
-    written = rest.own, rest.next, rest.tries, rest.next_tries
-    number: int | None = transaction.call("FBTASKS_SOURCES.PUT_REST", claim.id, claim.claim_id, *written)
-    return number != _HELD
 
 
 def payload(transaction: Transaction, task: int) -> bytes | None:

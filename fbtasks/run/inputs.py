@@ -1,4 +1,4 @@
-"""What a step of a workflow is given: results of others, read where the step runs."""
+"""What a call is given: its own arguments, and as a step of a workflow results of others before them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from fbtasks.errors import TaskNotFound, TaskRevoked
 from fbtasks.states import State
-from fbtasks.tasks.call import Failed, Input
+from fbtasks.tasks.call import Claim, Failed, Input
+from fbtasks.tasks.definition import App
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.serialize import JSON_TYPE, Payload, Serializer
 
@@ -16,6 +17,14 @@ INPUTS_GONE: Final = Failed(
     "the result that it is to be given is not there any more: the task that it follows was deleted, or its result was.",
 )
 """What becomes of a step of whose inputs something is not known any more."""
+
+
+def load(app: App, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
+    """The positional and keyword arguments of *claim*. Raises what :meth:`Serializer.load_call` raises."""
+    args, kwargs = app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+    if claim.inputs:
+        args = [*given_by(claim.inputs, app.serializer), *args]
+    return args, kwargs
 
 
 def given_by(inputs: Iterable[Input], serializer: Serializer) -> Iterator[Any]:

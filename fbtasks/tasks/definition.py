@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 from weakref import WeakSet
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
-from fbtasks.feature import Feature
+from fbtasks.feature import Feature, Features
 from fbtasks.features.limits.gates import Gates, Placeholder
+from fbtasks.features.progress.definition import packed
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.options import FedTaskOptions
@@ -21,7 +22,7 @@ from fbtasks.features.workflows.node_result import Application
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult, results_of
 from fbtasks.system import checks
-from fbtasks.tasks.call import Call
+from fbtasks.tasks.call import Call, Snoozed
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.tasks.function import (
     Parameters,
@@ -44,8 +45,7 @@ from fbtasks.tasks.options import (
     unknown_of_retry,
     unknown_of_task,
 )
-from fbtasks.tasks.plan import Plan
-from fbtasks.tasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
+from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.tasks.windows import Window, window_of
 
@@ -66,6 +66,7 @@ class App(Application, Protocol):
     on_failure: Hook | None
     on_retry: Hook | None
     middlewares: Middlewares
+    features: Features
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -91,9 +92,6 @@ class App(Application, Protocol):
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""
-
-    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
-        """Runs the steps of *plan* here and now. Returns the result of each."""
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""
@@ -161,6 +159,8 @@ class Task(TaskCalls[P, R]):
         self._app: App | None = None
         self.prepared_by: tuple[Feature, ...] = ()
         """The features that have something to say of its calls."""
+        self.invocation: Any = None
+        """How a worker calls it, where a feature says that: a :class:`fbtasks.run.invocation.Invocation`."""
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -245,7 +245,8 @@ class Task(TaskCalls[P, R]):
 
         What a transactional task has done until then is undone.
         """
-        raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
+        delay = checks.seconds("snooze", seconds, zero=False)
+        raise EndsWith(f"snooze requested: {delay:g} s", Snoozed(delay))
 
     def replace(self, signature: Signature) -> NoReturn:
         """Leaves the function and has *signature* run in the place of this call: ``self.replace(a.s(1) | b.s())``.
@@ -282,7 +283,7 @@ class Task(TaskCalls[P, R]):
             )
         data = self.app.serializer.dump_meta(meta, task=self.name)
         if request is not None:
-            reports.progress(number, state, data)
+            reports.say(number, "progress", packed(state, data))
 
     def heartbeat(self) -> None:
         """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.

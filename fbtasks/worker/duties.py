@@ -6,7 +6,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
@@ -16,6 +16,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.tasks import BATCH
 from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
+from fbtasks.tasks.call import Said
 from fbtasks.timing import Backoff, Quiet
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
@@ -118,10 +119,10 @@ class Duties:
         """Whether a worker that is to leave when nothing is left has something to do still."""
         return self.due(draining=False) <= clock.monotonic() or any(duty.pending() for duty in self)
 
-    def tell(self, feature: str, said: Any) -> None:
+    def tell(self, said: Said) -> None:
         """A task has *said* something to a feature."""
         for each in self._kept:
-            if each.feature == feature:
+            if each.feature == said.feature:
                 each.duty.told(said)
 
     def begin(self, session: Session) -> None:

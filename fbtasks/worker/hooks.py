@@ -12,7 +12,7 @@ from fbtasks.app import FBTasks
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
-from fbtasks.run.runner import failure_hooks
+from fbtasks.run.claimed import failure_hooks
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.timing import Backoff

@@ -55,7 +55,7 @@ class Loop:
         self._listener = WatchedListener(app.database, self._events, self.wake)
         self.queues = options.queues
         self.turn = HostLock(app.settings.url)
-        self._outcomes = Outcomes(self.turn, app.enqueuer.prepare)
+        self._outcomes = Outcomes(self.turn, app.features)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
         self._dispatcher = Dispatcher(
@@ -218,8 +218,8 @@ class Loop:
     def _collect(self) -> None:
         """Takes what has ended in the executor, and what running tasks have said."""
         self._dispatcher.collect()
-        for said in self._executor.take_progress():
-            self._duties.tell("progress", said)
+        for said in self._executor.take_said():
+            self._duties.tell(said)
 
     def _call_hooks(self, session: Session) -> None:
         self._hooks.settle(self._outcomes.take_settled())

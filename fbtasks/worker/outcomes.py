@@ -9,23 +9,24 @@ from typing import Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
+from fbtasks.feature import Features
 from fbtasks.firebird.driver.translate import connection_was_lost
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
-from fbtasks.queue.recording import ATTEMPTS, Prepare, Recorder, no_limits
+from fbtasks.queue.recording import ATTEMPTS, Recorder
 from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
     Claim,
     Crashed,
     Failed,
+    FeatureOutcome,
     Finished,
     Outcome,
     Parked,
     Postponed,
     Released,
-    Replaced,
     Retry,
     Snoozed,
     Stale,
@@ -68,7 +69,6 @@ class Tally(Counter[type]):
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
     _SELDOM: Final = {
         Advanced: "continued",
-        Replaced: "replaced",
         Snoozed: "snoozed",
         Cancelled: "cancelled",
         Crashed: "crashed",
@@ -87,7 +87,8 @@ class Tally(Counter[type]):
         self.update(kinds)
 
     def __str__(self) -> str:
-        seldom = {kind: word for kind, word in self._SELDOM.items() if self[kind]}
+        own = {kind: kind.word for kind in self if issubclass(kind, FeatureOutcome)}
+        seldom = {kind: word for kind, word in (self._SELDOM | own).items() if self[kind]}
         return ", ".join(f"{self[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
 
@@ -110,9 +111,9 @@ class Outcomes:
     again alone: all others are recorded meanwhile.
     """
 
-    def __init__(self, turn: HostLock, prepare: Prepare = no_limits) -> None:
-        """*prepare*: as of :class:`Recorder`."""
-        self.recorder = Recorder(turn, prepare=prepare)
+    def __init__(self, turn: HostLock, features: Features) -> None:
+        """*features*: the app's."""
+        self.recorder = Recorder(turn, features)
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []

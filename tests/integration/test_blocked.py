@@ -75,7 +75,7 @@ def claims(app, session, worker):
 @pytest.fixture
 def kept(app):
     turn = HostLock(app.settings.url)
-    yield Outcomes(turn)
+    yield Outcomes(turn, app.features)
     turn.close()
 
 

@@ -15,9 +15,10 @@ from support.variants import slow
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
 from fbtasks.features.progress import store as progress
+from fbtasks.features.progress.definition import Progress, packed
 from fbtasks.features.progress.duty import WAITS, ProgressNotes
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import Claim, Finished, Progress, Retry, Succeeded
+from fbtasks.tasks.call import Claim, Finished, Retry, Said, Succeeded
 from fbtasks.testing import eager
 
 pytestmark = pytest.mark.emptied
@@ -56,8 +57,11 @@ def test_children_tell_their_worker_once_a_second(pool, project, monkeypatch, wa
 
         def both():
             assert executor.collect() == []
-            said.extend(executor.take_progress())
-            return {Progress(1, 99, "LAST", LAST), Progress(2, 99, "PROGRESS", b"7")} <= set(said)
+            said.extend(executor.take_said())
+            return {
+                Said(1, 99, "progress", packed("LAST", LAST)),
+                Said(2, 99, "progress", packed("PROGRESS", b"7")),
+            } <= set(said)
 
         wait_for(both)
         assert len(said) <= 2 * (time.monotonic() - begun + 1)
@@ -65,7 +69,7 @@ def test_children_tell_their_worker_once_a_second(pool, project, monkeypatch, wa
         ended = []
         wait_for(lambda: ended.extend(executor.collect()) or len(ended) == 2)
         assert all(isinstance(each.outcome, Succeeded) for each in ended)
-        assert executor.take_progress() == []
+        assert executor.take_said() == []
 
 
 @pytest.mark.acceptance
@@ -126,9 +130,9 @@ def test_the_last_that_each_task_has_said_is_written_soon(app, claim):
     session, claim = claim
     notes = ProgressNotes(Turn())
     assert notes.due() == math.inf
-    notes.told(Progress(claim.id, claim.claim_id, "A", b"1"))
+    notes.told(Said(claim.id, claim.claim_id, "progress", packed("A", b"1")))
     due = notes.due()
-    notes.told(Progress(claim.id, claim.claim_id, "B", b"2"))
+    notes.told(Said(claim.id, claim.claim_id, "progress", packed("B", b"2")))
     assert time.monotonic() < notes.due() == due <= time.monotonic() + WAITS
     notes.do(session)
     assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == [("B",)]
@@ -192,7 +196,7 @@ def test_a_row_that_another_transaction_holds_is_left(app, claim):
     notes = ProgressNotes(Turn())
     with app.connect() as connection:
         connection.execute_immediate("UPDATE QUEUE_PROGRESS SET WORD = 'X'")
-        notes.told(Progress(claim.id, claim.claim_id, "B", b"2"))
+        notes.told(Said(claim.id, claim.claim_id, "progress", packed("B", b"2")))
         notes.do(session)
         assert notes.due() == math.inf
         connection.rollback()

@@ -11,6 +11,7 @@ from fbtasks.contrib.celery.store.chords import Part
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
 from fbtasks.database import generations
 from fbtasks.features.progress import store as progress
+from fbtasks.features.progress.definition import Progress
 from fbtasks.features.queues import operations as queues
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
@@ -22,7 +23,7 @@ from fbtasks.queue.operations import tasks as service
 from fbtasks.queue.register import processes
 from fbtasks.sql import generation
 from fbtasks.states import State
-from fbtasks.tasks.call import Finished, Progress, Released, Succeeded
+from fbtasks.tasks.call import Finished, Released, Succeeded
 
 from .capture import script
 from .draining import drain

@@ -8,9 +8,10 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.feature import Duty
 from fbtasks.features.progress import store
+from fbtasks.features.progress.definition import Progress
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
-from fbtasks.tasks.call import Progress
+from fbtasks.tasks.call import Said
 
 WAITS: Final = 0.5
 """Seconds for which it is gathered, to be written together."""
@@ -27,11 +28,12 @@ class ProgressNotes(Duty):
         self._notes: dict[int, Progress] = {}
         self._due = math.inf
 
-    def told(self, said: Progress) -> None:
+    def told(self, said: Said) -> None:
         """Keeps the last of each task."""
         if not self._notes:
             self._due = clock.monotonic() + WAITS
-        self._notes[said.id] = said
+        noted = Progress.of(said)
+        self._notes[noted.id] = noted
 
     def due(self) -> float:
         """When its time comes."""
