@@ -185,7 +185,7 @@ def test_an_end_that_is_rolled_back_has_replaced_nothing(app, steps, recorder):
     finished = replaced(app, steps, "chain")
     with app.database.session() as session:
         with pytest.raises(KeyError), session.transaction() as transaction:
-            recorder._look_at([finished])
+            recorder._prepare([finished])
             recorder._finish(transaction, 1, [finished])
             raise KeyError
         assert states(app) == [("swap", 2), ("add", 5)]

@@ -20,9 +20,13 @@ class Workflows(Feature):
 
     def received(self, session: Session, claim: Claim) -> Claim | Outcome:
         """Gives it the results of the tasks that it follows."""
-        from fbtasks.features.workflows.store import with_inputs
+        if not claim.fed:
+            return claim
+        from fbtasks.features.workflows import store
+        from fbtasks.run.inputs import INPUTS_GONE
 
-        return with_inputs(session, claim) if claim.fed else claim
+        found = store.inputs(session, claim.id)
+        return INPUTS_GONE if found is None else claim._replace(inputs=found, fed=False)
 
     def before_record(self, items: Sequence[Finished]) -> None:
         """Has the database know the limits, the queues and the groups of workflows in the places of tasks."""

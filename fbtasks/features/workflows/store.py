@@ -13,9 +13,8 @@ from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, results, tasks
-from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Claim, Finished, Input, Outcome, Owner, Stale
+from fbtasks.tasks.call import Call, Finished, Input, Owner, Stale
 from fbtasks.tasks.plan import Follows, Plan
 
 _DIGITS: Final = 19
@@ -211,12 +210,6 @@ def inputs(session: Session, step: int) -> tuple[Input, ...] | None:
     """What the step of a workflow is given. None when some of it is not known any more."""
     found = _inputs(session, step, None)
     return found or None
-
-
-def with_inputs(session: Session, claim: Claim) -> Claim | Outcome:
-    """*claim* with the results of the tasks that it follows; its end when one of them is not known any more."""
-    found = inputs(session, claim.id)
-    return INPUTS_GONE if found is None else claim._replace(inputs=found, fed=False)
 
 
 def _inputs(session: Session, step: int, group: int | None) -> tuple[Input, ...] | None:
