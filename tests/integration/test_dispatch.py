@@ -461,7 +461,7 @@ def test_what_comes_while_its_lane_is_ending_unseen_is_looked_for_again(app, ses
             assert tasks.finish(t, 1, 0, [Finished(first, Succeeded(keep=False), 0.0)]) == []
             later = change(app, lane)
             assert claim(session) == []
-            ready, _, look_ms, *_ = session.run(lambda t: t.rows("any_ready", "default"))[0]
+            ready, _, look_ms, *_ = session.run(lambda t: t.rows("FBTASKS_WORKER.ANY_READY", "default"))[0]
             assert ready == 1 or look_ms <= 50
             times = "SELECT DATEDIFF(MILLISECOND FROM QUEUE_NOW() TO WAKE_TIME) FROM QUEUE_GATE"
             execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 SECOND TO QUEUE_NOW())")

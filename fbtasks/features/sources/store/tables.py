@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
