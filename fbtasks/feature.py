@@ -140,6 +140,9 @@ class Feature:
         """Brings what the code of the app says into the database. Returns lines that say what changed."""
         return ()
 
+    def adopt(self, transaction: Transaction) -> None:
+        """The database is a copy, and goes on as one of its own."""
+
     def __repr__(self) -> str:
         return f"<feature {self.name}>"
 
