@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fbtasks import timing as clock
-from fbtasks.features.workflows import store as flows
-from fbtasks.firebird.session import Session, Transaction
+from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.codec import Ends
 from fbtasks.queue.shares import Share
@@ -160,16 +159,16 @@ class Claiming:
         self._marks.update(taken.marks)
 
 
-def in_batches(claims: Sequence[Claim], sizes: Mapping[str, int], passes: Callable[[Claim], bool]) -> list[Claim]:
+def in_batches(claims: Sequence[Claim], sizes: Mapping[str, int]) -> list[Claim]:
     """*claims*, those of the tasks of *sizes* put together into batches of up to so many.
 
-    A suspect is in one by itself. What has not passed the gates of its limits is left as it is.
+    A suspect is in one by itself. What was not held back, as the calls of such a task are to be, is left as it is.
     """
     found: list[Claim | list[Claim]] = []
     filling: dict[str, list[Claim]] = {}
     for claim in claims:
         size = sizes.get(claim.name)
-        if size is None or not passes(claim):
+        if size is None or not claim.gated:
             found.append(claim)
             continue
         batch = filling.get(claim.name)
@@ -180,19 +179,3 @@ def in_batches(claims: Sequence[Claim], sizes: Mapping[str, int], passes: Callab
         if claim.suspect:
             del filling[claim.name]
     return [batch_of(each) if isinstance(each, list) else each for each in found]
-
-
-def with_inputs(session: Session, claim: Claim) -> Claim | None:
-    """*claim* with the results of the tasks that it follows. None when one of them is not known any more."""
-    found = flows.inputs(session, claim.id)
-    return None if found is None else claim._replace(inputs=found, fed=False)
-
-
-def with_payload(session: Session, claim: Claim) -> Claim:
-    """*claim* with its payload, which is read now when the claim did not return it (above 30,000 bytes)."""
-    if claim.payload is not None:
-        return claim
-    if claim.members:
-        return batch_of([with_payload(session, each) for each in claim.members])
-    with session.transaction() as transaction:
-        return claim._replace(payload=tasks.payload(transaction, claim.id) or b"")

@@ -56,7 +56,6 @@ def test_public_members_are_described(kind):
     internal = {
         "FBTasks": {
             "run_eagerly",
-            "run_plan_eagerly",
             "waiting",
             "load",
             "queues_served",

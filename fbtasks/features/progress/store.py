@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fbtasks.features.progress.said import Progress
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.tasks.call import Progress
 
 BATCH = 200
 """Rows that maintenance deletes in one transaction."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fbtasks.database import guests
 from fbtasks.errors import ConfigurationError
-from fbtasks.feature import Feature
+from fbtasks.feature import Duty, Every, Feature, Worker
 from fbtasks.features.sources.definition import SILENT_RULE, may_be_silent
 from fbtasks.features.sources.feeds import Feed
 from fbtasks.features.sources.store.silence import silence
@@ -16,6 +16,11 @@ from fbtasks.features.sources.task import FedTask
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.system import checks
 from fbtasks.tasks.options import task_name
+
+if TYPE_CHECKING:
+    from fbtasks.firebird.session import Transaction
+    from fbtasks.tasks.call import Finished, Stale
+    from fbtasks.tasks.definition import Task
 
 
 class Sources(Feature):
@@ -47,3 +52,27 @@ class Sources(Feature):
                 raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
         refuse_fork()
         silence(guests.transaction(connection, self.app.database), names)
+
+    def declare(self, task: Task[..., Any]) -> bool:
+        """Has a task that a source feeds called for what that brings."""
+        if isinstance(task, FedTask) and task.subscription is not None:
+            from fbtasks.features.sources.run import FedInvocation
+
+            task.invocation = FedInvocation(task, task.subscription)
+        return False
+
+    def before_finish(self, transaction: Transaction, slot: int, items: Sequence[Finished]) -> list[Stale]:
+        """Writes what is left of runs."""
+        from fbtasks.features.sources.store import rests
+
+        return rests.put(transaction, slot, items)
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Polls tables, hands on events, and looks whether all is deployed."""
+        from fbtasks.features.sources.duty import Polling, forget_events
+        from fbtasks.features.sources.undeployed import Undeployed
+
+        if polling := Polling(self.app, worker):
+            yield polling
+        yield Every("forgetting events, or handing them on", 600.0, forget_events, feeds=True)
+        yield Undeployed(self.app, worker)
