@@ -64,8 +64,16 @@ def test_a_task_lives_there(bare):
         return len(tries)
 
     task = bare.tasks["add"]
-    plain, later, named = task.delay(1, 2), task.apply_async((3, 4), countdown=0.01), task.apply_async(task_id="mine")
-    many, retried, cancelled = task.delay_many([(1, 1), (2, 2)]), flaky.delay(2), task.apply_async((), countdown=3600)
+    plain, later, named = (
+        task.delay(1, 2),
+        task.apply_async((3, 4), countdown=0.01),
+        task.apply_async((1, "b"), task_id="mine"),
+    )
+    many, retried, cancelled = (
+        task.delay_many([(1, 1), (2, 2)]),
+        flaky.delay(2),
+        task.apply_async((1, 1), countdown=3600),
+    )
     (enqueued,) = execute(bare, "SELECT ID FROM FBTASKS.ENQUEUE('add', '[5, 6]')")[0]
     assert cancelled.cancel()
     waiting = (plain, later, named, *many, retried, bare.AsyncResult(str(enqueued)))
@@ -84,8 +92,8 @@ def test_an_event_is_refused_there(bare):
 
 def test_another_app_brings_its_features_while_it_goes_on(bare, whole):
     before = bare.tasks["add"].delay(1, 2)
-    limit = whole.limit("narrow", at_once=1)
-    limited = whole.task(name="limited", limits=[limit])(add)
+    whole.limit("narrow", at_once=1)
+    limited = whole.task(name="limited", limits={"narrow": None})(add)
     whole.add_periodic(whole.tasks["add"], every=timedelta(hours=1), args=(1, 1), name="hourly")
     held = [limited.delay(n, n) for n in range(3)]
     last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
