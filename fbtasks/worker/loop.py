@@ -121,12 +121,15 @@ class Loop:
         """
         session = self.connection.open()
         queues = self._app.queues.values()
-        for said in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
-            logger.info("Limit %s.", said)
-        for queue in queue_limits.sync_queues(session, self._app.name, queues):
-            logger.info("The limit and the window of the queue %s are those of this app now.", queue)
-        for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
-            logger.info("Schedule %s.", said)
+        if "limits" in self._app.features:
+            for said in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
+                logger.info("Limit %s.", said)
+        if "queues" in self._app.features:
+            for queue in queue_limits.sync_queues(session, self._app.name, queues):
+                logger.info("The limit and the window of the queue %s are those of this app now.", queue)
+        if "schedules" in self._app.features:
+            for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
+                logger.info("Schedule %s.", said)
         if deploys:
             self._duties.begin(session)
         self._register(session)
