@@ -34,7 +34,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.tasks.definition import Task
 from fbtasks.timing import Backoff, Quiet
-from fbtasks.worker.task_log import one_line
+from fbtasks.worker.logs.task_log import one_line
 
 logger = logging.getLogger("fbtasks.worker")
 
