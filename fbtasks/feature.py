@@ -129,6 +129,8 @@ class Feature:
     """The hooks (``hooks.sql``) that its package answers."""
     options: type | None = None
     """What tasks may say: a dataclass derived from :class:`fbtasks.tasks.options.CommonOptions`, or a TypedDict."""
+    fed_options: type | None = None
+    """The same of tasks that are not called by a program, but fed by a source."""
     commands: Mapping[str, str] = {}
     """Commands by their places, with the module and the name of each: ``{"inspect sources": "pkg.commands:sources"}``.
     """
@@ -140,7 +142,7 @@ class Feature:
 
     # In a process that declares tasks and calls them.
 
-    def declare(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
+    def declare(self, task: Task[..., Any]) -> bool:
         """*task* becomes one of the app's: checks its options. Returns whether :meth:`prepare` is to see its calls.
 
         Raises :class:`TaskDefinitionError` for options that cannot be.
@@ -150,10 +152,10 @@ class Feature:
     def prepare(
         self,
         call: Call,
-        task: Task[..., Any] | None,  # noqa: ARG002
-        args: Sequence[Any],  # noqa: ARG002
-        kwargs: Mapping[str, Any],  # noqa: ARG002
-        step: int | None = None,  # noqa: ARG002
+        task: Task[..., Any] | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        step: int | None = None,
     ) -> Call:
         """Returns *call*, which is about to be written, with what the feature has to say of it. No database is asked.
 
@@ -171,7 +173,7 @@ class Feature:
         None: the app connects, and may write anything.
         """
 
-    def refused(self, error: Exception, batch: Batch) -> bool:  # noqa: ARG002
+    def refused(self, error: Exception, batch: Batch) -> bool:
         """The database refused *batch*, in a transaction of its own. Returns whether to try it again, now.
 
         It may wait before it says so, and may raise an error that users understand better.
@@ -183,11 +185,11 @@ class Feature:
 
     # In a worker.
 
-    def receives(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
+    def receives(self, task: Task[..., Any]) -> bool:
         """Whether :meth:`received` sees claims of *task* that nothing held back. It sees those with inputs anyway."""
         return False
 
-    def received(self, session: Session, claim: Claim) -> Claim | Outcome:  # noqa: ARG002
+    def received(self, session: Session, claim: Claim) -> Claim | Outcome:
         """Returns what becomes of *claim* before it is handed out: it with more in it, or its outcome without a run.
 
         The features are asked in turn, from the last to the first.
@@ -199,10 +201,10 @@ class Feature:
 
     def record(
         self,
-        transaction: Transaction,  # noqa: ARG002
-        worker_id: int,  # noqa: ARG002
-        slot: int,  # noqa: ARG002
-        items: Sequence[Finished],  # noqa: ARG002
+        transaction: Transaction,
+        worker_id: int,
+        slot: int,
+        items: Sequence[Finished],
     ) -> list[Stale]:
         """Records outcomes of its own. Returns the stale ones, as ``queue.tasks.finish``.
 
@@ -212,9 +214,9 @@ class Feature:
 
     def before_finish(
         self,
-        transaction: Transaction,  # noqa: ARG002
-        slot: int,  # noqa: ARG002
-        items: Sequence[Finished],  # noqa: ARG002
+        transaction: Transaction,
+        slot: int,
+        items: Sequence[Finished],
     ) -> list[Stale]:
         """Writes what it has to say beside outcomes: of those of *items* that have an extra of its own.
 
@@ -224,17 +226,17 @@ class Feature:
         """
         return []
 
-    def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:  # noqa: ARG002
+    def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:
         """Returns the tasks that have failed because *task* did; None among them: that is not decided yet."""
         return ()
 
-    def duties(self, worker: Worker) -> Iterable[Duty]:  # noqa: ARG002
+    def duties(self, worker: Worker) -> Iterable[Duty]:
         """What *worker* does for the feature now and then."""
         return ()
 
     # For deployment and operators.
 
-    def deploy(self, session: Session) -> Iterable[str]:  # noqa: ARG002
+    def deploy(self, session: Session) -> Iterable[str]:
         """Brings what the code of the app says into the database. Returns lines that say what changed."""
         return ()
 

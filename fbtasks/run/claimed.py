@@ -14,12 +14,12 @@ from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.invocation import Failure, Note, Part, RunResult, invocation_of
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Retry, Succeeded
-from fbtasks.tasks.definition import App, Task
 from fbtasks.tasks.middleware import run_through
 from fbtasks.tasks.remote_error import describe_exception
 from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, replacing
 
 if TYPE_CHECKING:
+    from fbtasks.app import FBTasks, Task
     from fbtasks.firebird.driver.lent import TaskTransaction
     from fbtasks.run.runner import Runner
 
@@ -194,7 +194,7 @@ class Run:
         return result
 
 
-def failure_hooks(app: App, name: str) -> list[Hook]:
+def failure_hooks(app: FBTasks, name: str) -> list[Hook]:
     """The on_failure hooks of the task of that name, where the app has it, and of the app, in this order."""
     task = app.tasks.get(name)
     own = () if task is None else task.hooks.failure

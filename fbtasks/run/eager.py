@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fbtasks import timing as clock
+from fbtasks.app import AsyncResult, FBTasks
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.queue.notify.outcomes import Wait
-from fbtasks.queue.result import AsyncResult
 from fbtasks.run.runner import Runner
 from fbtasks.states import State
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, Claim, Failed, FeatureOutcome, Input, Retry, Snoozed, Stored, Succeeded
 
-if TYPE_CHECKING:
-    from fbtasks.tasks.definition import App
-
 
 class EagerResult(AsyncResult[Any]):
     """The result of a call that has been run already. All that it answers it has in memory."""
 
-    def __init__(self, id: str, app: App, outcome: Stored | None, snoozed: float = 0.0) -> None:
+    def __init__(self, id: str, app: FBTasks, outcome: Stored | None, snoozed: float = 0.0) -> None:
         """*snoozed*: for how many seconds the task would have waited now. Then it has no outcome."""
         super().__init__(id, app)
         self._app = app
@@ -75,7 +72,7 @@ class EagerResult(AsyncResult[Any]):
         return None if self._outcome is None else (self._outcome.state, self._outcome.try_count)
 
 
-def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerResult:
+def run_eagerly(app: FBTasks, call: Call, inputs: tuple[Input, ...] = ()) -> EagerResult:
     """Runs *call* here and now, with *inputs* as a step of a workflow. Retries follow at once, without their delays."""
     runner = Runner(app, eager=True)
     app.find_task(call.name)

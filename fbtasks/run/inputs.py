@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks.errors import TaskNotFound, TaskRevoked
 from fbtasks.states import State
 from fbtasks.tasks.call import Claim, Failed, Input
-from fbtasks.tasks.definition import App
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.serialize import JSON_TYPE, Payload, Serializer
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 INPUTS_GONE: Final = Failed(
     "fbtasks.errors.TaskNotFound",
@@ -19,7 +21,7 @@ INPUTS_GONE: Final = Failed(
 """What becomes of a step of whose inputs something is not known any more."""
 
 
-def load(app: App, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
+def load(app: FBTasks, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
     """The positional and keyword arguments of *claim*. Raises what :meth:`Serializer.load_call` raises."""
     args, kwargs = app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
     if claim.inputs:

@@ -12,14 +12,15 @@ from support.sql import rows
 
 import fbtasks
 from fbtasks import FBTasks, Task
+from fbtasks.app import OnChange, OnEvent, PollTable, TaskOptions
 from fbtasks.cli import main
 from fbtasks.config import Settings
 from fbtasks.features.limits.definition import LimitOptions
 from fbtasks.features.queues.definition import QueueOptions
 from fbtasks.features.schedules.definition import ScheduleOptions
-from fbtasks.features.sources.options import FedTaskOptions, OnChange, OnEvent, PollTable
+from fbtasks.features.sources.options import FedTaskOptions
 from fbtasks.tasks.declare import options_of
-from fbtasks.tasks.options import CallOptions, TaskOptions
+from fbtasks.tasks.options import CallOptions
 from fbtasks.testing import drain
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.feature import Duty
 from fbtasks.features.progress import store
-from fbtasks.features.progress.definition import Progress
+from fbtasks.features.progress.said import Progress
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.tasks.call import Said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fbtasks.features.progress.definition import Progress
+from fbtasks.features.progress.said import Progress
 from fbtasks.firebird.session import Session, Transaction
 
 BATCH = 200

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import timing as clock
 from fbtasks.app import FBTasks
@@ -32,9 +32,11 @@ from fbtasks.features.sources.store.tables import quoted
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
-from fbtasks.tasks.definition import Task
 from fbtasks.timing import Backoff, Quiet
 from fbtasks.worker.logs.task_log import one_line
+
+if TYPE_CHECKING:
+    from fbtasks.app import Task
 
 logger = logging.getLogger("fbtasks.worker")
 

@@ -16,8 +16,8 @@ from fbtasks.run.invocation import Calls, Invocation, Part, RunResult
 from fbtasks.tasks.call import Cancelled, Claim, Failed, Outcome, Released
 
 if TYPE_CHECKING:
+    from fbtasks.app import Task
     from fbtasks.run.claimed import Run
-    from fbtasks.tasks.definition import Task
 
 TURN = 1.0
 """Seconds after which a run makes no further call: what is left goes back, so that other tasks have their turn."""

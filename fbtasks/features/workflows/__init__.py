@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fbtasks.feature import Feature
+from fbtasks.features.workflows import store
+from fbtasks.features.workflows.plan import Plan
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.tasks.call import Batch, Call, Claim, Enqueued, Finished, Outcome, Owner, Stale
 
 if TYPE_CHECKING:
-    from fbtasks.firebird.session import Session, Transaction
-    from fbtasks.tasks.call import Call, Claim, Finished, Outcome, Stale
-    from fbtasks.tasks.plan import Plan
+    from fbtasks.app import FBTasks
 
 
 class Workflows(Feature):
@@ -18,11 +20,44 @@ class Workflows(Feature):
 
     name = "workflows"
 
+    def bind(self, app: FBTasks) -> None:
+        """Makes it the feature of *app*, once."""
+        super().bind(app)
+        self._group_queues: set[str] = set()
+        """Queues of which the database knows that tasks of theirs follow groups."""
+
+    def enqueue(self, plan: Plan[Call], using: Any = None) -> int:
+        """Writes *plan* as other calls are written. Returns the database's number of its node 0."""
+        batch = Batch(plan.nodes)
+        self._note_groups(plan)
+
+        def write(transaction: Transaction) -> tuple[int, int]:
+            return store.enqueue(transaction, plan, batch.owners)
+
+        def ids(first: int) -> list[Enqueued]:
+            return [Enqueued(first + node, duplicate=False) for node, _ in plan.steps()]
+
+        return self.app.enqueuer.write(batch, write, using, ids)
+
+    def prepare_plan(self, plan: Plan[Call]) -> Mapping[str, Owner]:
+        """Has the database know what *plan* needs, in transactions of its own. Returns the owners of its gates."""
+        batch = Batch(plan.nodes)
+        self._note_groups(plan)
+        self.app.enqueuer.make_ready(batch)
+        return batch.owners
+
+    def _note_groups(self, plan: Plan[Call]) -> None:
+        """Has workers look after the groups of *plan*, in their queues. Once for each queue."""
+        new = set(plan.queues_of_groups().values()) - self._group_queues
+        if new:
+            self.app.database.make_ready()
+            self.app.database.use(lambda session: store.note_group_queues(session, new))
+            self._group_queues |= new
+
     def received(self, session: Session, claim: Claim) -> Claim | Outcome:
         """Gives it the results of the tasks that it follows."""
         if not claim.fed:
             return claim
-        from fbtasks.features.workflows import store
         from fbtasks.run.inputs import INPUTS_GONE
 
         found = store.inputs(session, claim.id)
@@ -31,19 +66,17 @@ class Workflows(Feature):
     def before_record(self, items: Sequence[Finished]) -> None:
         """Has the database know the limits, the queues and the groups of workflows in the places of tasks."""
         for plan in _plans(items):
-            self.app.enqueuer.prepare(plan)
+            self.prepare_plan(plan)
 
     def record(self, transaction: Transaction, worker_id: int, slot: int, items: Sequence[Finished]) -> list[Stale]:
         """Writes workflows in the places of tasks."""
-        from fbtasks.features.workflows import store
-
-        limits = self.app.enqueuer.limits.of(call for plan in _plans(items) for _, call in plan.steps())
-        return store.replace(transaction, worker_id, slot, items, limits)
+        owners: dict[str, Owner] = {}
+        for plan in _plans(items):
+            owners |= self.prepare_plan(plan)  # all of it is known by now
+        return store.replace(transaction, worker_id, slot, items, owners)
 
     def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:
         """Those that follow it."""
-        from fbtasks.features.workflows import store
-
         return store.failed_with(transaction, task)
 
 

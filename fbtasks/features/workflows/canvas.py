@@ -10,38 +10,25 @@ database.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 from fbtasks.errors import EnqueueError
-from fbtasks.features.workflows.compiling import KNOWN_LATER, App, Compiler, End, Place
+from fbtasks.features.workflows.compiling import KNOWN_LATER, Compiler, End, Place
 from fbtasks.features.workflows.group_result import GroupResult
+from fbtasks.features.workflows.plan import Follows, Member
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.function import as_arguments
-from fbtasks.tasks.options import CallOptions, CommonOptions, unknown_of_call
-from fbtasks.tasks.plan import Follows, Member
+from fbtasks.tasks.options import CallOptions, unknown_of_call
 from fbtasks.tasks.request import EndsWith
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+    from fbtasks.features.workflows.task import StepTask
 
 OnError = Literal["fail", "collect"]
 _OF_ONE_CALL: Final = ("countdown", "eta", "task_id")
-
-
-class Task(Protocol):
-    """A task as its signatures know it."""
-
-    name: str
-    options: CommonOptions
-
-    @property
-    def app(self) -> App:
-        """The app that the task belongs to."""
-
-    def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
-        """The call as a record, for which *given* more arguments come first when it runs."""
-
-    def using(self, connection: Any) -> Any:
-        """Raises :class:`EnqueueError` for what is no connection to the app's database."""
 
 
 class Signature:
@@ -144,7 +131,7 @@ class Signature:
             signature = self.clone(args, kwargs, **options)
         return _send(signature, using)
 
-    def _tasks(self) -> Iterable[Task]:
+    def _tasks(self) -> Iterable[StepTask[..., Any]]:
         raise NotImplementedError
 
     def _set(self, options: CallOptions) -> None:
@@ -198,7 +185,7 @@ class TaskSignature(Signature):
 
     def __init__(
         self,
-        task: Task,
+        task: StepTask[..., Any],
         args: Sequence[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
@@ -250,7 +237,7 @@ class TaskSignature(Signature):
         self.immutable = immutable
         return self
 
-    def _tasks(self) -> Iterable[Task]:
+    def _tasks(self) -> Iterable[StepTask[..., Any]]:
         return [self.task]
 
     def _set(self, options: CallOptions) -> None:
@@ -299,7 +286,7 @@ class _Composite(Signature):
         """Enqueues all of it, as :meth:`delay`."""
         return self.delay(*args, **kwargs)
 
-    def _tasks(self) -> Iterable[Task]:
+    def _tasks(self) -> Iterable[StepTask[..., Any]]:
         for part in self.parts:
             yield from part._tasks()
 
@@ -491,7 +478,7 @@ def _no_signature(what: str, value: object) -> EnqueueError:
     return EnqueueError(f"{what} takes signatures, as in task.s(1, 2), not {checks.shown(value)}.{hint}")
 
 
-def replacement(app: App, signature: object) -> EndsWith:
+def replacement(app: FBTasks, signature: object) -> EndsWith:
     """Returns what asks for *signature* in the place of a task of *app*. Raises :class:`EnqueueError`."""
     found = _signature("self.replace()", signature)
     _check_app(app, found)
@@ -500,7 +487,7 @@ def replacement(app: App, signature: object) -> EndsWith:
     return to.replacement(app, result, found)
 
 
-def _check_app(app: App, signature: Signature) -> None:
+def _check_app(app: FBTasks, signature: Signature) -> None:
     for task in signature._tasks():
         if task.app is not app:
             raise EnqueueError(f"a workflow has the tasks of one app: {task.name!r} belongs to {task.app.name!r}.")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
+from fbtasks.features.workflows.plan import Follows, Link, Plan
 from fbtasks.run.eager import EagerResult, run_eagerly
 from fbtasks.states import State
 from fbtasks.tasks.call import Call, Input, Stored
-from fbtasks.tasks.plan import Follows, Link, Plan
 
 if TYPE_CHECKING:
-    from fbtasks.tasks.definition import App
+    from fbtasks.app import FBTasks
 
 
-def run_plan_eagerly(app: App, plan: Plan[Call]) -> dict[int, EagerResult]:
+def run_plan_eagerly(app: FBTasks, plan: Plan[Call]) -> dict[int, EagerResult]:
     """Runs the steps of *plan* here and now, each after what it follows. Returns their results."""
     return _EagerPlan(app, plan).run()
 
@@ -30,7 +30,7 @@ class _Ended(NamedTuple):
 class _EagerPlan:
     """A workflow that is run here and now."""
 
-    def __init__(self, app: App, plan: Plan[Call]) -> None:
+    def __init__(self, app: FBTasks, plan: Plan[Call]) -> None:
         self._app = app
         self._plan = plan
         self._links: dict[int, Link] = {link.target: link for link in plan.links}

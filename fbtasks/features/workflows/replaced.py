@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fbtasks.features.workflows.plan import Link, Member, Plan
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, FeatureOutcome
-from fbtasks.tasks.plan import Link, Member, Plan
 
 if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
     from fbtasks.run.eager import EagerResult
-    from fbtasks.tasks.definition import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Replaced(FeatureOutcome):
                 return _is_sound(plan) and self.end in range(len(plan)) and plan.nodes[self.end] is not None
         return False
 
-    def run_eagerly(self, app: App) -> EagerResult:
+    def run_eagerly(self, app: FBTasks) -> EagerResult:
         """Runs the workflow. Returns the result of the step that has the place of the task."""
         from fbtasks.features.workflows.eager import run_plan_eagerly
 
