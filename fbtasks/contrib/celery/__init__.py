@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from fbtasks.feature import Duty, Every, Feature, Worker
 
@@ -11,6 +12,8 @@ class Celery(Feature):
     """Celery over the database: a transport of kombu, and a backend for results."""
 
     name = "celery"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"PROCESS_LEFT"})
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """Forgets what is over."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fbtasks.errors import ConfigurationError, DuplicateTask, EnqueueError, TaskDefinitionError
@@ -28,6 +29,8 @@ class Limits(Feature):
     """Limits: how many tasks run at once, how often they begin, and in which order; unique tasks and batches."""
 
     name = "limits"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"ENQUEUING", "FEED", "FEED_BATCHES", "HAS_ROOM", "LINE", "OWNER", "ROOM", "TOOK"})
     options = BatchedTask
     fed_options = LimitedTask
 

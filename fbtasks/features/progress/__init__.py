@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from fbtasks.feature import Duty, Every, Feature, Worker
 
@@ -11,6 +12,7 @@ class Progress(Feature):
     """Progress: what a task says of itself while it runs."""
 
     name = "progress"
+    schema = Path(__file__).with_name("schema")
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """Writes what tasks say, and forgets it."""

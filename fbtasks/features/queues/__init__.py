@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import ConfigurationError, QueueFull
@@ -22,6 +23,7 @@ class Queues(Feature):
     """Queues: how much they may hold, when their tasks may run, and how those age."""
 
     name = "queues"
+    schema = Path(__file__).with_name("schema")
 
     def bind(self, app: FBTasks) -> None:
         """Makes it the feature of *app*, once."""

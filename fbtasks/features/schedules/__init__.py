@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import TaskDefinitionError
@@ -22,6 +23,7 @@ class Schedules(Feature):
     """Periodic tasks."""
 
     name = "schedules"
+    schema = Path(__file__).with_name("schema")
 
     def bind(self, app: FBTasks) -> None:
         """Makes it the feature of *app*, once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from fbtasks.database import guests
@@ -24,6 +25,8 @@ class Sources(Feature):
     """Sources of work in the database: changes of tables, events, and polled tables."""
 
     name = "sources"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"ADOPTED", "FEED", "LINE", "LOOK", "NEXT_OWNER", "OWNER", "WAITS_SINCE"})
 
     def feeds(self) -> list[Feed]:
         """The tasks that a source feeds, as they are deployed."""
