@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
+from fbtasks.features.sources.run import FedInvocation
 from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows
 from fbtasks.tasks.definition import Task, with_class
@@ -103,6 +104,7 @@ def _fed_by(
         task: Any = kind(function, options)
         task.subscription, task.is_called = subscription, False
         task.in_order = subscription.source.order is not None
+        task.invocation = FedInvocation(task, subscription)
         if isinstance(subscription.source, ChangeSource):
             check_silent_name(task.name)
         app.register(task)
