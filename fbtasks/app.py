@@ -205,6 +205,8 @@ class FBTasks:
         self._discovery = Discovery(settings.name, settings.include)
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
+        self.path = "MODULE"
+        """What names it on a command line, behind -A, where that is known."""
         self._listener = ResultListener(self.database)
         self.outcomes = OutcomeReader(self.database, self._listener)
         keep_app(self)

@@ -12,7 +12,7 @@ from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Claims, Enqueued, Finished, Owner, Stale
+from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Stale, batch_of
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
@@ -109,18 +109,15 @@ class Look(NamedTuple):
     """Seconds until the next scheduled task of all queues is due."""
     again: float | None
     """Seconds until a source of the queues is due, or one of them opens that is closed now."""
-    tick: float | None
-    """Seconds until the next schedule ticks; below 0: one is late."""
 
 
 def any_ready(session: Session, queues: Iterable[str]) -> Look:
     """Whether any of *queues* has something to claim."""
-    ready, due, again, tick = session.read("FBTASKS_WORKER.ANY_READY", ",".join(queues))[0]
+    ready, due, again = session.read("FBTASKS_WORKER.ANY_READY", ",".join(queues))[0]
     return Look(
         bool(ready),
         None if due is None else max(0.0, due / 1000),
         None if again is None else max(0.0, again / 1000),
-        None if tick is None else tick / 1000,
     )
 
 
@@ -142,14 +139,12 @@ class Promoted(NamedTuple):
     tasks: int
     due: float | None
     """Seconds until the next scheduled task is due; None: none is scheduled."""
-    tick: float | None
-    """The same of the next schedule that ticks."""
 
 
 def promote(transaction: Transaction, most: int = 500) -> Promoted:
     """Makes due tasks ready."""
-    promoted, next_ms, tick = transaction.rows("FBTASKS_WORKER.PROMOTE", most)[0]
-    return Promoted(promoted, None if next_ms is None else next_ms / 1000, None if tick is None else tick / 1000)
+    promoted, next_ms = transaction.rows("FBTASKS_WORKER.PROMOTE", most)[0]
+    return Promoted(promoted, None if next_ms is None else next_ms / 1000)
 
 
 def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished]) -> list[Stale]:
@@ -173,6 +168,16 @@ def payload(transaction: Transaction, task: int) -> bytes | None:
     """A large payload from its own table."""
     value = transaction.value("payload", task)
     return None if value is None else bytes(value)
+
+
+def with_payload(session: Session, claim: Claim) -> Claim:
+    """*claim* with its payload, which is read now when the claim did not return it (above 30,000 bytes)."""
+    if claim.payload is not None:
+        return claim
+    if claim.members:
+        return batch_of([with_payload(session, each) for each in claim.members])
+    with session.transaction() as transaction:
+        return claim._replace(payload=payload(transaction, claim.id) or b"")
 
 
 def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:

@@ -197,8 +197,7 @@ class TransactionalRunner:
         app = self._runner.app
         self._session = self._session or app.database.open(app.settings.url.charset)
         if self._recorder is None:
-            prepare = app.features["workflows"].prepare_plan
-            self._recorder = Recorder(HostLock(app.settings.url), self._stat_slot, prepare, app.features)
+            self._recorder = Recorder(HostLock(app.settings.url), app.features, self._stat_slot)
         return self._session
 
     def cancel_statement(self) -> None:

@@ -287,6 +287,14 @@ class FeatureOutcome:
     """A feature has the task end in a way of its own, which it records. What a transactional task has done is kept."""
 
     __slots__ = ()
+    feature: ClassVar[str]
+    """Its name."""
+    word: ClassVar[str]
+    """How the worker counts it when it ends: ``replaced``."""
+
+    def text(self) -> str:
+        """What the log says of the task before the time that it took: ``is replaced``."""
+        raise NotImplementedError
 
     def is_sound(self) -> bool:
         """Whether what it holds is what belongs in it: a child process says it, in which tasks run."""

@@ -79,7 +79,6 @@ def test_public_members_are_described(kind):
             "bound_to",
             "is_async",
             "in_order",
-            "invocation",
             "prepared",
             "is_called",
             "check_callable",

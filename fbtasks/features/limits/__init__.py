@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fbtasks.errors import ConfigurationError, DuplicateTask, EnqueueError, TaskDefinitionError
-from fbtasks.feature import Feature
+from fbtasks.feature import Duty, Every, Feature, Worker
 from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.features.limits.gates import Gates, Unknown
 from fbtasks.features.limits.known import KnownLimits
@@ -20,6 +20,8 @@ from fbtasks.tasks.options import unknown
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.firebird.session import Session
+    from fbtasks.tasks.call import Claim, Outcome
     from fbtasks.tasks.definition import Task
 
 
@@ -121,6 +123,22 @@ class Limits(Feature):
         if batch is not None:
             _refuse_duplicates(batch.calls)
             batch.owners |= self.known.of(batch)
+
+    def receives(self, task: Task[..., Any]) -> bool:
+        """Whether it has limits."""
+        return task.name in self.gates
+
+    def received(self, session: Session, claim: Claim) -> Claim | Outcome:
+        """Puts it before its limits, when it was enqueued without them."""
+        from fbtasks.features.limits.gating import gated
+
+        return gated(self, session, claim)
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:  # noqa: ARG002
+        """Forgets what nothing needs."""
+        from fbtasks.features.limits.duty import Leftovers
+
+        yield Every("looking for limits that nothing needs any more", 600.0, Leftovers().turn)
 
 
 def _check_fed(options: LimitedTask) -> None:

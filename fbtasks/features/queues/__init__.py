@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import ConfigurationError, QueueFull
-from fbtasks.feature import Feature
+from fbtasks.feature import Duty, Every, Feature, Worker
 from fbtasks.features.queues.definition import QueueDefinition, QueueOptions, define_queue
 from fbtasks.features.queues.room import QueueRoom
 from fbtasks.system import checks
@@ -57,3 +57,9 @@ class Queues(Feature):
     def close(self) -> None:
         """Stops listening for room; calls that wait make a last attempt."""
         self._room.close()
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:  # noqa: ARG002
+        """Keeps places and hours right."""
+        from fbtasks.features.queues.duty import audit
+
+        yield Every("looking after the places and the hours of queues", 60.0, audit)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.feature import Feature
+from fbtasks.feature import Duty, Feature, Worker
 from fbtasks.features.schedules import periodic
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions
 from fbtasks.system import checks
@@ -24,7 +24,6 @@ class Schedules(Feature):
 
     name = "schedules"
     schema = Path(__file__).with_name("schema")
-    hooks = frozenset({"NEXT_TICK"})
 
     def bind(self, app: FBTasks) -> None:
         """Makes it the feature of *app*, once."""
@@ -61,3 +60,9 @@ class Schedules(Feature):
                 f"{schedule.call.name!r}. Give one of them a name= of its own."
             )
         return schedule
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Has schedules tick."""
+        from fbtasks.features.schedules.duty import Ticks
+
+        yield Ticks(worker.events_arrive)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fbtasks.database import guests
 from fbtasks.errors import ConfigurationError
-from fbtasks.feature import Feature
+from fbtasks.feature import Duty, Every, Feature, Worker
 from fbtasks.features.sources.definition import SILENT_RULE, may_be_silent
 from fbtasks.features.sources.feeds import Feed
+from fbtasks.features.sources.store import rests
 from fbtasks.features.sources.store.silence import silence
 from fbtasks.features.sources.task import FedTask
 from fbtasks.firebird.fork import refuse_fork
@@ -38,8 +39,6 @@ class Sources(Feature):
 
     def before_finish(self, transaction: Transaction, slot: int, items: Sequence[Finished]) -> list[Stale]:
         """Writes what is left of runs."""
-        from fbtasks.features.sources.store import rests  # what only calls tasks does not pay for it
-
         return rests.put(transaction, slot, items)
 
     def silence(self, connection: Any, names: Sequence[str]) -> None:
@@ -55,3 +54,13 @@ class Sources(Feature):
                 raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
         refuse_fork()
         silence(guests.transaction(connection, self.app.database), names)
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Polls tables, hands on events, and looks whether all is deployed."""
+        from fbtasks.features.sources.duty import Polling, forget_events
+        from fbtasks.features.sources.undeployed import Undeployed
+
+        if polling := Polling(self.app, worker):
+            yield polling
+        yield Every("forgetting events, or handing them on", 600.0, forget_events, feeds=True)
+        yield Undeployed(self.app, worker)

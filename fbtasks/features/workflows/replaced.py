@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fbtasks.features.workflows.plan import Link, Member, Plan
+from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, FeatureOutcome
 
 if TYPE_CHECKING:
@@ -17,8 +18,14 @@ if TYPE_CHECKING:
 class Replaced(FeatureOutcome):
     """The task has a workflow in its place, whose step *end* gets its id, and what follows it or counts it."""
 
+    feature = "workflows"
+    word = "replaced"
     plan: Plan[Call]
     end: int
+
+    def text(self) -> str:
+        """How much there is in its place."""
+        return f"has a workflow of {count(self.plan.step_count(), 'task')} in its place"
 
     def is_sound(self) -> bool:
         """Whether it is a plan, and one of its steps."""
