@@ -18,8 +18,6 @@ from support.sql import NOW, execute, one
 from fbtasks import Ordered
 from fbtasks.cli import main
 from fbtasks.cli.output import visible, visible_json
-from fbtasks.features.limits.operations import apply_limits
-from fbtasks.features.schedules.operations import apply_schedules
 from fbtasks.sql.generation import queries
 from fbtasks.testing import drain
 
@@ -252,7 +250,7 @@ def close_a_key(shop):
     move = shop.task(name="shop.move", ordered=Ordered(None, stop_on_failure=True), max_retries=0)(lambda: 1 / 0)
     move.delay()
     drain(shop)
-    apply_limits(shop.database, shop.name, shop.limits.values())
+    shop.database.use(shop.features["limits"].deploy)
 
 
 def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
@@ -261,7 +259,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     close_a_key(shop)
     for name in ("hourly", "gone"):
         shop.add_periodic("shop.say", every=3600, args=(1,), name=name)
-    apply_schedules(shop.database, shop.name, shop.schedules)
+    shop.database.use(shop.features["schedules"].deploy)
     shop.close()  # no connection is older than the triggers
     (tmp_path / "fed_shop.py").write_text(FED)
     monkeypatch.syspath_prepend(tmp_path)

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from fbtasks.feature import Feature
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fbtasks.feature import Feature, Told
+
+if TYPE_CHECKING:
+    from fbtasks.firebird.session import Session
+    from fbtasks.queue.holds import Hold
+    from fbtasks.queue.results import QueueRow
+    from fbtasks.tasks.call import TaskRow
 
 
 class Progress(Feature):
     """Progress: what a task says of itself while it runs."""
 
     name = "progress"
+
+    def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
+        """Returns what a task that runs has said last: a word, and what there is to say."""
+        from fbtasks.features.progress.store import describe
+
+        return Told(facts={"progress": describe(session, task)})
