@@ -1,11 +1,16 @@
 """Features of other distributions: their schemas and hooks, beside apps that lack them on the same database."""
 
+import json
+import re
 import shutil
+import sys
+import textwrap
 from contextlib import closing
 from datetime import timedelta
 
 import pytest
 from support.auditing import FOLDER, Audit
+from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
@@ -326,3 +331,46 @@ def test_what_it_says_must_be_bytes_of_some_length(with_audit, monkeypatch):
         monkeypatch.setattr(Audit, "prepare", lambda self, call, *_, said=said: call.saying("audit", said))
         with pytest.raises(EnqueueError, match="must be bytes, at most 4000"):
             with_audit.tasks["add"].delay(1, 2)
+
+
+@pytest.fixture
+def module(with_audit, url, tmp_path, monkeypatch):
+    """The name of a module with an app that has the feature."""
+    text = f"""
+        from support.auditing import Audit
+        from fbtasks import FEATURES, FBTasks
+        app = FBTasks("audited", {str(url)!r}, features=[*FEATURES, Audit("add")])
+        idle = FBTasks("idle", {str(url)!r}, features=[*FEATURES, Audit()])
+        """
+    (tmp_path / "of_audited.py").write_text(textwrap.dedent(text))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "of_audited"
+    del sys.modules["of_audited"]
+
+
+def test_its_commands_are_there_where_the_app_has_it(with_audit, module, capsys):
+    with_audit.tasks["add"].delay(1, 2)
+    for arguments in (
+        ["-A", module, "audit", "hooks"],
+        ["audit", "hooks", "-A", module],
+        ["audit", "hooks", f"-A{module}"],
+    ):
+        assert command_line(*arguments) == 0
+        assert capsys.readouterr().out == "1 written.\n"
+    assert command_line("-A", module, "--help") == 0
+    assert "audit          Read what is audited." in capsys.readouterr().out
+    assert command_line("-A", module, "audit", "--help") == 0
+    assert "hooks  Count what the hooks wrote." in capsys.readouterr().out
+    assert command_line("audit", "hooks") == 2
+    assert "No such command 'audit'" in capsys.readouterr().err
+
+
+def test_what_it_says_of_tasks_and_finds_wrong_is_shown(with_audit, module, capsys):
+    result = with_audit.tasks["add"].delay(1, 2)
+    assert command_line("inspect", "task", result.id, "-A", module, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["audited"] is True
+    assert command_line("inspect", "task", result.id, "-A", module) == 0
+    assert re.search(r"^AUDITED +yes$", capsys.readouterr().out, re.MULTILINE)
+    assert command_line("health", "-A", f"{module}:idle") == 1
+    assert "audit: it names no task\n" in capsys.readouterr().out
