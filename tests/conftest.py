@@ -22,9 +22,9 @@ from support.signals import as_in_a_terminal
 from support.sql import adopt, execute
 
 from fbtasks import FBTasks
+from fbtasks.database.packages import queries
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
-from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")

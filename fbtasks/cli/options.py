@@ -58,6 +58,7 @@ class DatabaseArgs:
                 raise ConfigurationError("give -A or --url, not both.")
         else:
             app = FBTasks("fbtasks", self.url)
+            app.database.as_found = True
         app.database.maintains = True
         return app
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fbtasks.database.packages import queries
 from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError, StatementRefused
 from fbtasks.firebird import connections, watchdog
 from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.translate import is_read_only, translate, was_cancelled
 from fbtasks.firebird.session import READ
-from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 _WRITE: Final = bytes((3, 9, 15, 22, 6, 21, 4, 10, 0, 0, 0))

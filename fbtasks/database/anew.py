@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+from fbtasks.database.packages import triggers
+from fbtasks.database.schema import CORE, Made, Part, made, ours, steps
 from fbtasks.errors import ConflictError, SchemaError, StatementRefused
 from fbtasks.firebird.session import SNAPSHOT, Session, Transaction
-from fbtasks.sql import Made, made, steps
-from fbtasks.sql.generation import triggers
 from fbtasks.system.showing import count
 
 _VERSIONED: Final = re.compile(r"QUEUE_\w+_V\d+")
@@ -41,20 +41,20 @@ def remove(session: Session) -> int:
         there = {(kind.upper(), name) for kind, _, name in transaction.rows("taken_names", more=" ")}
         there |= {("PACKAGE", name) for (name,) in transaction.rows("numbered_packages", more=" ")}
         dependents = transaction.rows("dependents", more=" ")
-        ours = {each for each in there if _is_ours(*each)}
-        if ("TABLE", "QUEUE_TASK") in ours:
-            _refuse_living(session, dict(transaction.rows("living", more=" ")))
-    names = {name for _, name in ours}
+        dropped = {each for each in there if _is_ours(*each)}
+        if ("TABLE", "QUEUE_TASK") in dropped:
+            _refuse_living(session, _living(session, transaction, dropped))
+    names = {name for _, name in dropped}
     others = sorted({f"{kind} {name}" for kind, name, on in dependents if on in names and name not in names})
     if others:
         raise SchemaError(
             f"{session.url}: the queue is not made anew, since these of the application depend on it: "
             f"{', '.join(others)}. Drop them, or take out what names it; they call FBTASKS.ENQUEUE afterwards."
         )
-    bodies = {("PACKAGE BODY", name) for kind, name in ours if kind == "PACKAGE"}
+    bodies = {("PACKAGE BODY", name) for kind, name in dropped if kind == "PACKAGE"}
     for kinds in _ORDER:
-        _drop(session, sorted(each for each in ours | bodies if each[0] in kinds))
-    return len(ours)
+        _drop(session, sorted(each for each in dropped | bodies if each[0] in kinds))
+    return len(dropped)
 
 
 def _is_ours(kind: str, name: str) -> bool:
@@ -68,9 +68,20 @@ def _is_ours(kind: str, name: str) -> bool:
 
 
 @cache
-def _made() -> set[Made]:
-    statements = [statement for step in steps() for statement in step.statements]
-    return {each for statement in (*statements, *triggers()) for each in made(statement)}
+def _made(*parts: Part) -> set[Made]:
+    """What *parts* make; all of this distribution, when none is given."""
+    statements = [statement for part in parts or ours() for step in steps(part) for statement in step.statements]
+    return {each for statement in (*statements, *triggers(*parts)) for each in made(statement)}
+
+
+def _living(session: Session, transaction: Transaction, there: set[tuple[str, str]]) -> dict[str, int]:
+    """What is in the queue that is not to be lost, by kinds; *there* is what the database has."""
+    found = dict(transaction.rows("living", more=" "))
+    for part in ours():
+        tables = {("TABLE", each.name) for each in _made(part) if each.kind == "TABLE"}
+        if part != CORE and f"living_{part.name}" in session.queries and tables <= there:
+            found |= dict(transaction.rows(f"living_{part.name}", more=" "))
+    return found
 
 
 def _refuse_living(session: Session, living: dict[str, int]) -> None:

@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
-from fbtasks.database import anew, generations, migrate
-from fbtasks.database import features as schemas
+from fbtasks.database import anew, features, generations, migrate
+from fbtasks.database.packages import queries
+from fbtasks.database.schema import Part
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.feature import Feature
 from fbtasks.firebird import connections, fork
@@ -22,7 +23,6 @@ from fbtasks.firebird.facts import Facts
 from fbtasks.firebird.identity import KnownDatabase, Mark, change, file_of, replaced
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
-from fbtasks.sql.generation import queries
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -43,9 +43,13 @@ class Database:
     """
 
     def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
-        """*features*: those that the database is to have, as this process knows them."""
+        """*features*: those that the database is to have."""
         self.settings = settings
         self.features = tuple(features)
+        self.as_found = False
+        """Whether one that is there is used with the features that it has, and a new one alone has *features*."""
+        self.there: frozenset[str] = frozenset()
+        """The names of the features that the database has, once it is ready."""
         self.url = settings.url
         self._pool: Pool | None = None
         self._ready = self._created = False
@@ -175,15 +179,15 @@ class Database:
                 migrate.check_charset(session)
                 found = migrate.current_version(session)
                 outdated = create if found is None else found < migrate.latest_version()
-                wanted = schemas.schemas(self.features)
-                if found == migrate.latest_version() and self.settings.migrates:
-                    outdated = any(schemas.is_outdated(session, each) for each in wanted)
-                if self.settings.migrates and outdated:
+                lacking: list[Part] = []
+                if found == migrate.latest_version():
+                    lacking = features.missing(session, self._find(session), self._wanted(found))
+                if self.settings.migrates and (outdated or lacking):
                     self._migrate(session)
                     lends = False
                 else:
                     migrate.check(session, found)
-                    schemas.check(session, wanted)
+                    features.check(session, lacking)
                     if not session.generation:  # another process has made the queue since this session was opened
                         self._use_packages(session)
             except BaseException:
@@ -194,6 +198,16 @@ class Database:
             else:
                 session.close()
             self._found_ready()
+
+    def _find(self, session: Session) -> dict[str, features.Row]:
+        """Finds out which features the database has."""
+        found = features.rows(session)
+        self.there = frozenset(found)
+        return found
+
+    def _wanted(self, version: int | None) -> tuple[Part, ...]:
+        """Returns the features that the database, whose schema has that version, is to have."""
+        return () if self.as_found and version else features.parts(self.features)
 
     def _is_ready(self) -> bool:
         return self._ready
@@ -237,21 +251,22 @@ class Database:
     def _migrate(self, session: Session) -> list[int]:
         applied = self._migrate_with(session)
         self._use_packages(session)
+        self._find(session)
         if migrate.first_version() in applied and not self._created:
             self.tell(f"created the queue in {self.url}")
         return applied
 
     def _migrate_with(self, session: Session) -> list[int]:
         deadline = clock.monotonic() + _OVERTAKEN
-        others = schemas.schemas(self.features)
+        wanted = self._wanted(migrate.current_version(session))
         try:
-            return migrate.migrate(session, others)
+            return migrate.migrate(session, wanted)
         except migrate.Overtaken as error:
             overtaken = error
         while clock.monotonic() < deadline:
             time.sleep(0.05)
             with closing(self._open()) as another, suppress(migrate.Overtaken):
-                return migrate.migrate(another, others)
+                return migrate.migrate(another, wanted)
         raise SchemaError(
             f"{self.url} cannot be migrated: another process has been making the queue for {_OVERTAKEN:g} s. End it, "
             "and run: fbtasks migrate --url URL"
@@ -267,7 +282,7 @@ class Database:
     def _fill(self, connection: Any) -> None:
         """Makes the schema in a file that nobody else knows yet: one that is cut short is never met."""
         with closing(Session(connection, self.url, queries())) as session:
-            migrate.prepare(session)
+            migrate.prepare(session, self._wanted(None))
 
     def _tell_created(self) -> None:
         self._created = True

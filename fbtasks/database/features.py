@@ -1,143 +1,153 @@
-"""The schemas of features of other distributions: read from their folders, and compared with a database.
+"""What features have in a database: their SQL, read from their folders and compared with what is there.
 
-Each numbered file is one transaction. A package is made once, with the version of its feature behind its name, and not
-with each generation: so a migration by an app that lacks the feature goes on calling it.
+Of a feature of this distribution each generation has packages. Another one has a package that is made once, with the
+version of the feature behind its name: so a migration by an app that lacks the feature goes on calling it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from fbtasks.database import hooks, packages
+from fbtasks.database.hooks import Answering
+from fbtasks.database.schema import Part, ours, version
 from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.feature import Feature
 from fbtasks.firebird.session import Session
-from fbtasks.sql import generation, hooks, statements
-from fbtasks.sql.generation import Routine
-from fbtasks.sql.hooks import Answering
 
 _OF_A_GENERATION: Final = re.compile(r"\bFBTASKS_(?!TASKS\b)\w+(?=\.)")
 
 
-class Schema(NamedTuple):
-    """What a feature has in a database."""
+class Row(NamedTuple):
+    """A feature as the database has it."""
 
-    name: str
     version: int
-    """The number of its last migration."""
-    migrations: tuple[tuple[int, tuple[str, ...]], ...]
-    """The statements of each, by number."""
+    """The number of the last of its migrations that was done."""
     hooks: frozenset[str]
-    package: str
-    """The name of its package, which has the version at its end; one without hooks may have none."""
-    sources: tuple[str, str]
-    """The header and the body of the package, behind ``AS``; empty where it has none."""
-
-    @property
-    def answering(self) -> Answering:
-        """It as a row of QUEUE_FEATURE."""
-        return Answering(self.name, self.hooks, self.package)
-
-    @property
-    def statements(self) -> tuple[str, ...]:
-        """What makes its package."""
-        header, body = self.sources
-        if not header:
-            return ()
-        head = f"CREATE PACKAGE {self.package}\nSQL SECURITY DEFINER\nAS\n{header}"
-        return head, f"CREATE PACKAGE BODY {self.package}\nAS\n{body}"
+    """Those that are called."""
+    package: str | None
+    """The name of its package; of a feature of this distribution without the generation. None: it is being made."""
+    is_there: bool
+    """Whether that package is there."""
 
 
-def schema(feature: Feature) -> Schema | None:
-    """Returns what *feature* has in a database; None: nothing. Raises :class:`ConfigurationError` for a bad folder."""
+def rows(session: Session) -> dict[str, Row]:
+    """Returns the features that the database has, by their names."""
+    return {
+        name: Row(number, frozenset(answered.split()), package, bool(is_there))
+        for name, number, answered, package, is_there in session.read("features", more=" ")
+    }
+
+
+def parts(features: Iterable[Feature]) -> tuple[Part, ...]:
+    """Returns the SQL of *features*. Raises :class:`ConfigurationError` for a folder that cannot be one."""
+    return tuple(part for each in features if (part := _part(each)) is not None)
+
+
+def _part(feature: Feature) -> Part | None:
     folder = getattr(feature, "schema", None)
-    answers = frozenset(getattr(feature, "hooks", ()))
-    if unknown := answers - set(hooks.hooks()):
+    declared = frozenset(getattr(feature, "hooks", ()))
+    if unknown := declared - set(hooks.hooks()):
         raise ConfigurationError(
             f"the feature {feature.name!r} answers {min(unknown)}, which is no hook. Hooks: {', '.join(hooks.hooks())}."
         )
     if folder is None:
-        if answers:
+        if declared:
             raise ConfigurationError(f"the feature {feature.name!r} answers hooks, and has no schema= with a package.")
         return None
-    migrations = tuple(_migrations(Path(folder) / "migrations"))
-    if not migrations:
-        raise ConfigurationError(f"the feature {feature.name!r} has no migrations/NNNN_NAME.sql in {folder}.")
-    version, name = migrations[-1][0], feature.name.upper()
-    routines = _package(feature, Path(folder) / "packages", name)
-    if lacking := answers - {each.name for each in routines if not each.private}:
-        raise ConfigurationError(f"the package of the feature {feature.name!r} has no procedure {min(lacking)}.")
-    sources = generation.package_sources(routines) if routines else ("", "")
-    return Schema(feature.name, version, migrations, answers, f"{name}_{version}", sources)
+    part = Part(feature.name, Path(folder))
+    if not part.is_ours:
+        _check(part, declared)
+    return part
 
 
-def _migrations(folder: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
-    files = sorted(folder.iterdir()) if folder.is_dir() else ()
-    for path in files:
-        if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", path.name):
-            yield int(match[1]), tuple(each for each in statements(path.read_text("utf-8")) if each != "COMMIT")
-
-
-def _package(feature: Feature, folder: Path, name: str) -> tuple[Routine, ...]:
-    texts = [path.read_text("utf-8") for path in sorted(folder.glob("*.sql"))] if folder.is_dir() else []
-    if called := [each for text in texts for each in _OF_A_GENERATION.findall(re.sub(r"--.*", "", text))]:
+def _check(part: Part, declared: frozenset[str]) -> None:
+    """Raises :class:`ConfigurationError` for what the feature of another distribution may not have in its folder."""
+    feature = f"the feature {part.name!r}"
+    if not version(part):
+        raise ConfigurationError(f"{feature} has no migrations/NNNN_NAME.sql in {part.folder}.")
+    texts = [re.sub(r"--.*", "", part.text(name)) for name in part.names("packages")]
+    if called := [each for text in texts for each in _OF_A_GENERATION.findall(text)]:
         raise ConfigurationError(
-            f"the package of the feature {feature.name!r} names {called[0]}, which each generation of packages has "
+            f"the package of {feature} names {called[0]}, which each generation of packages has "
             "under another name. It may call FBTASKS and FBTASKS_TASKS."
         )
-    found = generation.sections((str(folder), text) for text in texts)
-    if others := set(found) - {name}:
-        raise ConfigurationError(f"the feature {feature.name!r} has a package {min(others)}: it may have {name} alone.")
-    return tuple(found.get(name, ()))
+    name = part.name.upper()
+    if others := set(packages.packages(part)) - {name}:
+        raise ConfigurationError(f"{feature} has a package {min(others)}: it may have {name} alone.")
+    found = packages.answered(part, name)
+    if lacking := declared - found:
+        raise ConfigurationError(f"the package of {feature} has no procedure {min(lacking)}.")
+    if more := found - declared:
+        raise ConfigurationError(f"the package of {feature} answers {min(more)}, which is not among its hooks.")
 
 
-def schemas(features: Iterable[Feature]) -> list[Schema]:
-    """Returns what *features* have in a database."""
-    return [found for each in features if (found := schema(each)) is not None]
+def answering(part: Part) -> Answering:
+    """Returns a feature as a row of QUEUE_FEATURE."""
+    return Answering(part.name, packages.answered(part, _base(part)), package_name(part))
 
 
-def is_outdated(session: Session, wanted: Schema) -> bool:
-    """Whether the database has an older version of it, or none. Raises :class:`SchemaError` when it has a later one."""
-    found = _row(session, wanted.name)
-    if found is not None and found[0] > wanted.version:
-        raise SchemaError(
-            f"The feature {wanted.name} has version {found[0]} in {session.url}, and this app knows versions up to "
-            f"{wanted.version}. Upgrade it here."
-        )
-    return found is None or found[0] < wanted.version or found[2] != wanted.package
+def package_name(part: Part) -> str:
+    """Returns the name of the package with a feature's hooks, of this distribution without the generation."""
+    return _base(part) if part.is_ours else f"{_base(part)}_{version(part)}"
 
 
-def check(session: Session, wanted: Iterable[Schema]) -> None:
-    """Raises :class:`SchemaError` unless the database has them in these versions."""
-    for each in wanted:
-        if is_outdated(session, each):
+def _base(part: Part) -> str:
+    return f"FBTASKS_{part.name.upper()}" if part.is_ours else part.name.upper()
+
+
+def of_the_database(known: Iterable[Part], there: Iterable[str]) -> tuple[Part, ...]:
+    """Returns *known*, and what this distribution has of features of these names, in the order of the names."""
+    found = {each.name: each for each in ours() if each.name in there}
+    return tuple(sorted({**found, **{each.name: each for each in known}}.values()))
+
+
+def missing(session: Session, there: dict[str, Row], wanted: Iterable[Part]) -> list[Part]:
+    """Returns those that the database has in an older version, or not. Raises :class:`SchemaError` for a later one."""
+    found = []
+    for part in wanted:
+        row = there.get(part.name)
+        if row is not None and row.version > version(part):
             raise SchemaError(
-                f"{session.url} has no feature {each.name} of version {each.version}. Run: fbtasks migrate -A APP"
+                f"The feature {part.name} has version {row.version} in {session.url}, and this app knows versions up "
+                f"to {version(part)}. Upgrade it here."
             )
+        if row is None or row.version < version(part) or row.package != package_name(part):
+            found.append(part)
+    return found
 
 
-def done(session: Session, wanted: Schema) -> int:
-    """Returns the last of its migrations that was done; 0: none."""
-    found = _row(session, wanted.name)
-    return found[0] if found else 0
-
-
-def has_package(session: Session, wanted: Schema) -> bool:
-    """Whether its package is there. Raises :class:`SchemaError` when it is, and has another text."""
-    found = session.read("package_source", wanted.package, more=" ")
-    if found and tuple(_words(text) for text in found[0]) != tuple(map(_words, wanted.sources)):
+def check(session: Session, lacking: Iterable[Part]) -> None:
+    """Raises :class:`SchemaError` for a feature that the database lacks."""
+    for part in lacking:
         raise SchemaError(
-            f"{session.url} has the feature {wanted.name} of version {wanted.version} with another text of its "
+            f"{session.url} has no feature {part.name} of version {version(part)}. Run: fbtasks migrate -A APP"
+        )
+
+
+def package(session: Session, part: Part) -> tuple[str, ...]:
+    """Returns the statements that make the package of another distribution's feature; none: it is there, or has none.
+
+    Raises :class:`SchemaError` when it is there with another text.
+    """
+    routines = () if part.is_ours else packages.packages(part).get(_base(part), ())
+    if not routines:
+        return ()
+    name, sources = package_name(part), packages.package_sources(routines)
+    header, body = sources
+    found = session.read("package_source", name, more=" ")
+    if not found:
+        head = f"CREATE PACKAGE {name}\nSQL SECURITY DEFINER\nAS\n{header}"
+        return head, f"CREATE PACKAGE BODY {name}\nAS\n{body}"
+    if tuple(map(_words, found[0])) != tuple(map(_words, sources)):
+        raise SchemaError(
+            f"{session.url} has the feature {part.name} of version {version(part)} with another text of its "
             "package. Give it a migration of the next number, which may have a comment alone."
         )
-    return bool(found) or not wanted.statements
-
-
-def _row(session: Session, name: str) -> tuple[int, str, str] | None:
-    found: list[tuple[int, str, str]] = session.read("feature", name, more=" ")
-    return found[0] if found else None
+    return ()
 
 
 def _words(text: object) -> str:

@@ -13,27 +13,22 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+from fbtasks.database import features, packages
+from fbtasks.database.hooks import Answering
+from fbtasks.database.packages import queries
+from fbtasks.database.schema import CORE, Part, numbered
 from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.signals import held_signals
-from fbtasks.sql import generation, numbered
-from fbtasks.sql.generation import queries
-from fbtasks.sql.hooks import Answering
 
 _NUMBERED: Final = re.compile(r"FBTASKS_\w+_(\d+)")
 
 
 @cache
-def fingerprint(features: tuple[Answering, ...]) -> str:
-    """Returns the hash of the packages and triggers of this release, in a database that has *features*."""
-    text = "\n".join((*generation.headers(0, features), *generation.bodies(0, features), *generation.triggers()))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def features(session: Session) -> tuple[Answering, ...]:
-    """Returns the features of the database whose packages are there: not only those that this process knows."""
-    found = session.read("features", more=" ")
-    return tuple(Answering(name, frozenset(hooks.split()), package) for name, hooks, package in found)
+def fingerprint(parts: tuple[Part, ...], answering: tuple[Answering, ...]) -> str:
+    """Returns the hash of the packages and triggers of *parts*, in a database whose hooks call *answering*."""
+    made = (*packages.headers(0, parts, answering), *packages.bodies(0, parts, answering), *packages.triggers(*parts))
+    return hashlib.sha256("\n".join(made).encode()).hexdigest()
 
 
 def current(session: Session) -> int:
@@ -50,29 +45,42 @@ def use(session: Session, number: int) -> None:
     session.queries = queries(number)
 
 
-def renew(session: Session, new: Iterable[Answering] = ()) -> bool:
+def renew(session: Session, known: Iterable[Part]) -> bool:
     """Makes the packages of this release, unless those in use are made of the same text. Returns whether it did.
 
-    *new* are features that the database is to call from then on. The caller keeps others from migrating. When it is cut
-    nothing has changed, and what it has made goes later.
+    *known* are the features that the database is to have, as :func:`features.of_the_database` says. What it has of
+    others is called as before. The caller keeps others from migrating. When it is cut nothing has changed, and what it
+    has made goes later.
     """
-    found, named = session.read("generation", more=" "), {each.name: each for each in (*features(session), *new)}
-    known = tuple(named[name] for name in sorted(named))
-    if found and found[0][1].strip() == fingerprint(known):
+    found, there = session.read("generation", more=" "), features.rows(session)
+    parts = (CORE, *(each for each in known if each.is_ours))
+    named = {
+        name: Answering(name, row.hooks, row.package)
+        for name, row in there.items()
+        if row.package and row.is_there and not row.package.startswith("FBTASKS_")
+    }
+    named |= {each.name: features.answering(each) for each in known}
+    answering = tuple(named[name] for name in sorted(named))
+    new = [
+        each for each in answering if (there[each.name].package, there[each.name].hooks) != (each.package, each.hooks)
+    ]
+    text = fingerprint(parts, answering)
+    if found and found[0][1].strip() == text:
         session.run(lambda t: _note(t, new), point="migrate")
         use(session, found[0][0])
         return False
     number = session.run(lambda t: int(t.value("next_generation")))
 
     def make(transaction: Transaction) -> None:
-        for statement in (*generation.headers(number, known), *generation.bodies(number, known)):
+        made = (*packages.headers(number, parts, answering), *packages.bodies(number, parts, answering))
+        for statement in made:
             transaction.script(statement)
 
     def put_into_use(transaction: Transaction) -> None:
-        for statement in generation.triggers():
+        for statement in packages.triggers(*parts):
             transaction.script(numbered(statement, number))
         _note(transaction, new)
-        transaction.execute("set_generation", number, fingerprint(known))
+        transaction.execute("set_generation", number, text)
 
     with held_signals():
         session.run(make, point="migrate", attempts=1)

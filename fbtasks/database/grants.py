@@ -1,6 +1,6 @@
 """The rights of users of a server: three roles, the rights of each, and the users that have them.
 
-The rights of a role are listed in ``sql/grants.sql``. A role is brought in line with the list: a right that it lacks is
+The rights of a role are listed in ``grants.sql``. A role is brought in line with the list: a right that it lacks is
 granted, and one that an older release granted and this one does not is revoked. Rights on other tables stay.
 """
 
@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from fbtasks.database.schema import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseError, StatementRefused
 from fbtasks.firebird.session import Session
-from fbtasks.sql import grants
 
 ROLES: Final = {"producer": "FBTASKS_PRODUCER", "worker": "FBTASKS_WORKER", "operator": "FBTASKS_OPERATOR"}
 """The roles of the database by the names that people give."""

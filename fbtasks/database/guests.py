@@ -9,9 +9,9 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from fbtasks.database.database import Database
+from fbtasks.database.packages import queries
 from fbtasks.errors import DatabaseError, EnqueueError
 from fbtasks.firebird.session import Transaction, identity
-from fbtasks.sql.generation import queries
 from fbtasks.system.checks import shown
 from fbtasks.url import DatabaseURL
 

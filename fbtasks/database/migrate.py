@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from fbtasks.database import features, generations, grants
-from fbtasks.database.features import Schema
+from fbtasks.database.schema import CORE, Made, Migration, Part, Step, made, migrations, ours, steps
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -28,7 +28,6 @@ from fbtasks.errors import (
 from fbtasks.firebird.identity import is_at
 from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction
 from fbtasks.firebird.signals import held_signals
-from fbtasks.sql import Made, Migration, Step, made, migrations, steps
 from fbtasks.url import DatabaseURL
 
 _PATIENCE: Final = 20.0
@@ -37,10 +36,11 @@ _TRIES: Final = 100
 """How often a statement is tried that another process may run at the same moment."""
 _LEDGER: Final = {
     "QUEUE_SCHEMA": {"VERSION", "NAME", "APPLIED_TIME"},
-    "QUEUE_SCHEMA_STEP": {"VERSION", "STEP"},
+    "QUEUE_SCHEMA_STEP": {"FEATURE", "VERSION", "STEP"},
     "QUEUE_SPARE": {"QUEUE_SPARE"},
+    "QUEUE_FEATURE": {"NAME", "VERSION", "HOOKS", "PACKAGE", "UPKEEP_TIME"},
 }
-"""Tables that are made outside the migrations, with their columns: one of an application's has others."""
+"""Tables that say how far a migration has come, with their columns: one of an application's has others."""
 _SPACES: Final = {"TABLE": "RELATION", "VIEW": "RELATION", "PROCEDURE": "RELATION", "CONSTRAINT": "INDEX"}
 """Kinds of objects that share their names with another kind."""
 
@@ -116,22 +116,20 @@ def _refuse_development_version(session: Session, found: int | None) -> None:
         )
 
 
-def migrate(session: Session, others: Sequence[Schema] = ()) -> list[int]:
-    """Brings the schema up to date. Returns the versions that this call applied.
+def migrate(session: Session, wanted: Sequence[Part] = ()) -> list[int]:
+    """Brings the schema up to date, with what the database has of features. Returns the versions that this applied.
 
-    *others* are schemas of features of other distributions, which are made beside it.
+    *wanted* are features that it is to have.
 
     Safe when many processes start at once. Raises :class:`SchemaError` when the database cannot hold the queue, or
     refuses a step; close the session then: it may have loaded what was undone. Raises :class:`Overtaken` when it is to
     be called again, with another session.
     """
-    with _locked(session):
+    with _locked(session, wanted):
         found = current_version(session)
         if found is not None and found > latest_version():
             check(session, found)  # raises: what a later release has made stays in use
-        _take_steps(session)
-        new = [each.answering for each in others if _take_feature(session, each)]
-        generations.renew(session, new)
+        _make(session, wanted)
         generations.drop_former(session, locked=True)
         grants.refresh(session)  # before the schema counts as complete
         done = current_version(session) or 0
@@ -142,20 +140,32 @@ def migrate(session: Session, others: Sequence[Schema] = ()) -> list[int]:
     return [migration.version for migration in applied]
 
 
-def prepare(session: Session) -> None:
+def prepare(session: Session, wanted: Sequence[Part] = ()) -> None:
     """Makes the schema in a file that does not have its name yet; it is for :func:`migrate` to complete it there."""
-    with _locked(session):
-        _take_steps(session)
-        generations.renew(session)
+    with _locked(session, wanted):
+        _make(session, wanted)
+
+
+def _make(session: Session, wanted: Sequence[Part]) -> None:
+    """Makes the tables that are missing, and the packages."""
+    _take_steps(session, [CORE])
+    there = features.rows(session)
+    parts = features.of_the_database(wanted, there)
+    features.missing(session, there, parts)  # raises: what a later release has made stays in use
+    _take_steps(session, parts)
+    for part in parts:
+        if statements := features.package(session, part):
+            _change(session, statements)
+    generations.renew(session, parts)
 
 
 @contextmanager
-def _locked(session: Session) -> Iterator[None]:
+def _locked(session: Session, wanted: Sequence[Part]) -> Iterator[None]:
     """For the block, no other process migrates: the first row of QUEUE_SCHEMA is locked.
 
     The lock is held by one transaction of the connection while others of it change the schema.
     """
-    _pending(session)  # before anything is written
+    _pending(session, [CORE, *wanted])  # before anything is written
     if current_version(session) is None:
         _check_database(session)
         _create_ledger(session)
@@ -167,24 +177,12 @@ def _locked(session: Session) -> Iterator[None]:
         yield
 
 
-def _take_steps(session: Session) -> None:
-    pending = _pending(session)
+def _take_steps(session: Session, parts: Sequence[Part]) -> None:
+    pending = _pending(session, parts)
     if pending and "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
         _change(session, [session.queries["schema_steps_create"]])
     for group in _groups(pending, alone=session.url.embedded):
         _change(session, [statement for step in group for statement in step.statements], group)
-
-
-def _take_feature(session: Session, wanted: Schema) -> bool:
-    """Makes what is missing of a feature. Returns whether the next generation is to call its package."""
-    outdated = features.is_outdated(session, wanted)
-    done = features.done(session, wanted)
-    for number, statements in wanted.migrations:
-        if number > done:
-            _change(session, statements, note=("feature_migrated", wanted.name, number))
-    if not features.has_package(session, wanted):
-        _change(session, wanted.statements)
-    return outdated
 
 
 def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:
@@ -193,8 +191,8 @@ def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:
     That is for a server, whose engine does not die with a client.
     """
 
-    def transaction(step: Step) -> tuple[int, int]:
-        return step.version, 0 if _makes_table(step.statements) and not alone else step.number
+    def transaction(step: Step) -> tuple[str, int, int]:
+        return step.feature, step.version, 0 if _makes_table(step.statements) and not alone else step.number
 
     for _, group in groupby(pending, transaction):
         yield list(group)
@@ -212,8 +210,10 @@ def _complete(transaction: Transaction, applied: list[Migration]) -> None:
         _adopt(transaction)
 
 
-def _pending(session: Session) -> list[Step]:
-    """The steps that are not done. Raises :class:`SchemaError` when others have objects of the names that they need.
+def _pending(session: Session, parts: Iterable[Part]) -> list[Step]:
+    """The steps of *parts* that are not done.
+
+    Raises :class:`SchemaError` when others have objects of the names that they need.
 
     What the steps before have made is ours: each is recorded in the transaction that did it.
     """
@@ -222,15 +222,22 @@ def _pending(session: Session) -> list[Step]:
         version = _version(transaction, ledger)
         _refuse_development_version(session, version)
         done = set(transaction.rows("schema_steps")) if "QUEUE_SCHEMA_STEP" in ledger else set()
-        pending = [
-            step for step in steps() if step.version > (version or 0) and (step.version, step.number) not in done
-        ]
+        versions = {"": version or 0}
+        if "QUEUE_FEATURE" in ledger:
+            versions |= {name: number for name, number, *_ in transaction.rows("features")}
+        all_steps = [step for part in {*ours(), *parts} for step in steps(part)]
+        open_steps = {
+            step
+            for step in all_steps
+            if step.version > versions.get(step.feature, 0) and (step.feature, step.version, step.number) not in done
+        }
+        pending = [step for part in parts for step in steps(part) if step in open_steps]
         taken = transaction.rows("taken_names") if pending else []
-    ours = _names(each for step in steps() if step not in pending for each in step.made)
-    ours |= _names(Made("TABLE", table) for table in ledger)
+    made_before = _names(each for step in all_steps if step not in open_steps for each in step.made)
+    made_before |= _names(Made("TABLE", table) for table in ledger)
     needed = _names(each for step in pending for each in step.made)
     needed |= _names(Made("TABLE", table) for table in _LEDGER)
-    clashes = {(space, name): kind for kind, space, name in taken if (space, name) in needed - ours}
+    clashes = {(space, name): kind for kind, space, name in taken if (space, name) in needed - made_before}
     if clashes:
         named = ", ".join(sorted(f"{kind} {name}" for (_, name), kind in clashes.items()))
         raise SchemaError(
@@ -254,11 +261,8 @@ def _change(
     session: Session,
     statements: Sequence[str],
     done: Iterable[Step] = (),
-    note: tuple[str, *tuple[Any, ...]] | None = None,
 ) -> None:
     """Runs one transaction of a migration, which is *done* with it; what another process has in use is waited for.
-
-    *note* is a query that notes what was done, with its parameters.
 
     Signals that ask to end are held meanwhile. Raises :class:`SchemaError` when the database refuses it.
     """
@@ -269,9 +273,9 @@ def _change(
         for statement in statements:
             transaction.script(statement)
         for step in done:
-            transaction.execute("schema_step_done", step.version, step.number)
-        if note is not None:
-            transaction.execute(*note)
+            transaction.execute("schema_step_done", step.feature, step.version, step.number)
+            if step.feature and step.is_last:
+                transaction.execute("feature_migrated", step.feature, step.version)
 
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -355,15 +359,13 @@ def _create_ledger(session: Session) -> None:
 
 
 def adopt(session: Session) -> None:
-    """Declares that this database, as it is and where it is, runs its tasks; its sources are read from their start."""
+    """Declares that this database, as it is and where it is, runs its tasks; features go on with it."""
     session.run(_adopt)
 
 
 def _adopt(transaction: Transaction) -> None:
     transaction.execute("adopt")
-    transaction.execute("adopt_processes")  # numbers of connections begin anew after a restore
-    transaction.execute("poll_adopt")  # a restored database has counted its transactions anew
-    transaction.execute("adopt_sources")
+    transaction.execute("adopt_all")
 
 
 def check_identity(session: Session) -> None:

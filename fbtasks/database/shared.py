@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, TypeVar
 
 from fbtasks.config import Settings
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseReplaced, DuplicateKey
+from fbtasks.feature import Feature
 from fbtasks.firebird import fork, watchdog
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import MOST_ATTEMPTS, READ, UPDATE, Session, Transaction
@@ -30,9 +31,10 @@ _FIRSTS: Final = 5
 class SharedDatabase:
     """Runs transactions for any thread. After a fork it serves the parent; a child makes its own."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
+        """*features*: those that the database is to have."""
         self.url = settings.url
-        self.database = Database(settings)
+        self.database = Database(settings, features)
         """A listener may open a connection of its own in it, which its owner closes before a fork."""
         self._changed = threading.Condition()
         self._active = 0

@@ -117,7 +117,7 @@ class Look(NamedTuple):
 
 def any_ready(session: Session, queues: Iterable[str]) -> Look:
     """Whether any of *queues* has something to claim."""
-    ready, due, again, tick = session.read("any_ready", ",".join(queues))[0]
+    ready, due, again, tick = session.read("FBTASKS_WORKER.ANY_READY", ",".join(queues))[0]
     return Look(
         bool(ready),
         None if due is None else max(0.0, due / 1000),
@@ -150,7 +150,7 @@ class Promoted(NamedTuple):
 
 def promote(transaction: Transaction, most: int = 500) -> Promoted:
     """Makes due tasks ready."""
-    promoted, next_ms, tick = transaction.rows("promote", most)[0]
+    promoted, next_ms, tick = transaction.rows("FBTASKS_WORKER.PROMOTE", most)[0]
     return Promoted(promoted, None if next_ms is None else next_ms / 1000, None if tick is None else tick / 1000)
 
 

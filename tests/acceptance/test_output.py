@@ -18,7 +18,7 @@ from support.sql import NOW, execute, one
 from fbtasks import Ordered
 from fbtasks.cli import main
 from fbtasks.cli.output import visible, visible_json
-from fbtasks.sql.generation import queries
+from fbtasks.database.packages import queries
 from fbtasks.testing import drain
 
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")

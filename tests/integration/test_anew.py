@@ -5,7 +5,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.database import migrate
-from fbtasks.sql import steps
+from fbtasks.database.schema import steps
 
 OWN = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0"
 

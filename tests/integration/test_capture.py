@@ -8,12 +8,12 @@ import pytest
 from support.capture import clear, lanes, listen, logged, resolved, script
 from support.sql import execute, rows
 
+from fbtasks.database.packages import queries
 from fbtasks.errors import AuthenticationError, TaskDefinitionError
 from fbtasks.features.sources.store.condition import check_condition
 from fbtasks.firebird import connections
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import Session
-from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 ORDERS = (

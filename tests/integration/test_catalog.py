@@ -5,10 +5,10 @@ import re
 import pytest
 from support.capture import script
 
+from fbtasks.database.packages import queries
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
-from fbtasks.sql.generation import queries
 
 
 @pytest.fixture

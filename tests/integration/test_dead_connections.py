@@ -10,11 +10,11 @@ from support.programs import started
 
 from fbtasks import FBTasks
 from fbtasks.database.operations import adopt
+from fbtasks.database.schema import numbered
 from fbtasks.firebird import connections
 from fbtasks.queue.register import processes
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
-from fbtasks.sql import numbered
 
 LEASE = 10.0
 WORKER = """

@@ -8,15 +8,16 @@ import pytest
 from support.golden import kept
 from support.sql import execute, rows
 
-from fbtasks.database import generations
+from fbtasks import FEATURES as FEATURE_CLASSES
+from fbtasks.database import generations, hooks, packages
+from fbtasks.database.hooks import Answering
+from fbtasks.database.schema import CORE, ours, steps
+from fbtasks.database.schema import made as made_by_statement
 from fbtasks.queue import tasks
-from fbtasks.sql import generation, hooks, statements
-from fbtasks.sql.hooks import Answering
 from fbtasks.states import State
 from fbtasks.testing import drain
 
 WIRING = Path(__file__).parent / "wiring.sql"
-CORE = ("queue.sql", "holds.sql", "claim.sql", "rescue.sql", "processes.sql")
 BODY = "SELECT RDB$PACKAGE_BODY_SOURCE FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_HOOKS_'"
 FEATURES = "SELECT NAME, PACKAGE, HOOKS FROM QUEUE_FEATURE ORDER BY NAME"
 
@@ -31,31 +32,36 @@ def test_what_the_core_calls_of_features(app):
 
 @pytest.mark.emptied
 def test_each_feature_is_said_to_answer_the_hooks_that_its_package_has(app):
-    packages = generation.packages()
+    declared = {each.name: each.hooks for each in FEATURE_CLASSES}
     for name, package, said in rows(app, FEATURES):
-        answered = {each.name for each in packages[package] if not each.private} & set(hooks.hooks())
-        assert set(said.split()) == answered, name
+        answered = {each.name for each in packages.packages()[package] if not each.private} & set(hooks.hooks())
+        assert set(said.split()) == answered == declared[name], name
 
 
 def test_a_feature_answers_a_hook_with_its_parameters_and_results():
     known = hooks.hooks()
-    for package, routines in generation.packages().items():
+    for package, routines in packages.packages().items():
         for each in routines:
             if package in FEATURE_PACKAGES and each.name in known:
                 assert shape(each.head) == shape(known[each.name].head), f"{package}.{each.name}"
 
 
 def test_the_core_names_no_feature():
-    folder = Path(generation.__file__).parent
-    for trigger in generation.triggers():
-        if re.search(r"TRIGGER \w+ FOR (QUEUE_TASK|QUEUE_HISTORY)\b", trigger):
-            assert not FEATURE_PACKAGES & set(re.findall(r"\b(FBTASKS_\w+)\.", re.sub(r"--.*", "", trigger)))
-    for path in (folder / "packages" / name for name in CORE):
-        text = re.sub(r"--.*", "", path.read_text("utf-8"))
-        of_core = re.split(r"^PACKAGE (\w+)\^", text, flags=re.MULTILINE)
-        for package, section in zip(of_core[1::2], of_core[2::2], strict=True):
-            if package not in FEATURE_PACKAGES:
-                assert not FEATURE_PACKAGES & set(re.findall(r"\b(FBTASKS_\w+)\.", section)), f"{path.name} {package}"
+    """Neither packages nor tables, nor anything else that features make."""
+    theirs = {part: names_in(part) for part in ours() if part != CORE}
+    core = re.sub(r"--.*", "", "\n".join(path.read_text("utf-8") for path in CORE.folder.rglob("*.sql")))
+    named = set(re.findall(r"\w+", core))
+    for part, names in theirs.items():
+        assert not named & names, part.name
+
+
+def test_no_feature_names_another_one():
+    """But for what the limits of queues are, and the lanes of subscriptions before limits: see the queries."""
+    for part in ours()[1:]:
+        paths = [path for path in part.folder.rglob("*.sql") if path.name != "queries.sql"]
+        text = re.sub(r"--.*", "", "\n".join(path.read_text("utf-8") for path in paths))
+        for other in ours()[1:]:
+            assert part == other or not set(re.findall(r"\w+", text)) & names_in(other), (part.name, other.name)
 
 
 def test_a_hook_asks_the_features_in_the_order_of_their_names():
@@ -76,18 +82,23 @@ def test_without_features_the_hooks_are_empty():
     assert {" ".join(body.split()) for body in made([]).values()} == {"BEGIN END"}
 
 
-def test_a_feature_that_this_release_lacks_is_not_called():
-    gone = Answering("gone", frozenset({"KEEPS"}), "FBTASKS_GONE")
-    later = Answering("limits", frozenset({"KEEPS"}), "FBTASKS_LIMITS")
-    text = "\n".join(generation.bodies(1, [gone, later]))
-    assert "FBTASKS_GONE" not in text
-    assert "FBTASKS_LIMITS_1.KEEPS" not in text
+def test_a_feature_that_this_release_lacks_is_not_called(app):
+    app.migrate()
+    execute(app, "INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE) VALUES ('gone', 1, 'FBTASKS_GONE')")
+    execute(app, "UPDATE QUEUE_FEATURE SET HOOKS = 'KEEPS' WHERE NAME = 'limits'")
+    app.migrate()
+    ((body,),) = rows(app, BODY)
+    assert "FBTASKS_GONE" not in str(body)
+    assert "FBTASKS_LIMITS_1.KEEPS" not in str(body)
 
 
 def test_a_plain_task_meets_no_hook(app, monkeypatch):
     """Enqueued alone and in bulk, by SQL and by Python, run, tried again, failed, cancelled, expired and pruned."""
+    asked = {"NEXT_TICK"}  # with each look, whatever there is
+    body = hooks.Hook.body
+    refuses = "BEGIN\n    EXCEPTION QUEUE_BAD_CALL 'a hook';\nEND"
     monkeypatch.setattr(
-        hooks.Hook, "body", lambda hook, answering: "BEGIN\n    EXCEPTION QUEUE_BAD_CALL 'a hook';\nEND"
+        hooks.Hook, "body", lambda hook, answering: body(hook, answering) if hook.name in asked else refuses
     )
     generations.fingerprint.cache_clear()
     app.migrate()
@@ -116,11 +127,14 @@ def test_a_plain_task_meets_no_hook(app, monkeypatch):
             assert session.run(lambda t, s=state: tasks.prune(t, s, timedelta(0))) == ended
 
 
-FEATURE_PACKAGES = {
-    match[1]
-    for statement in statements((Path(generation.__file__).parent / "migrations" / "0111_features.sql").read_text())
-    if (match := re.search(r"'(FBTASKS_\w+)'", statement))
-}
+FEATURE_PACKAGES = {f"FBTASKS_{part.name.upper()}" for part in ours()[1:]}
+
+
+def names_in(part):
+    """What a part makes, and its packages."""
+    made_by = {each.name for step in steps(part) for each in step.made if each.kind not in ("INDEX", "CONSTRAINT")}
+    triggers = {each.name for statement in packages.triggers(part) for each in made_by_statement(statement)}
+    return (made_by | triggers | packages.packages(part).keys()) - {"QUEUE_CALLED_RAISE"}
 
 
 def made(features):

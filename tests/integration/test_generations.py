@@ -6,9 +6,9 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, SchemaError
-from fbtasks.database import generations, grants
+from fbtasks.database import generations, grants, packages
+from fbtasks.database.schema import ours
 from fbtasks.queue import tasks
-from fbtasks.sql import generation
 from fbtasks.tasks.call import Finished, Succeeded
 
 PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_WORKER_'"
@@ -19,12 +19,12 @@ def next_text(monkeypatch):
     """Makes packages of another text with the next migration, of this schema."""
 
     def change():
-        text = generation.packages()
+        text = packages.packages()
         more = text["FBTASKS_UPKEEP"][0]._replace(
             name="ONE_MORE", head="PROCEDURE ONE_MORE", body="\nBEGIN\nEND", private=False
         )
         changed = {**text, "FBTASKS_UPKEEP": (*text["FBTASKS_UPKEEP"], more)}
-        monkeypatch.setattr(generation, "packages", lambda: changed)
+        monkeypatch.setattr(packages, "packages", lambda *_: changed)
         generations.fingerprint.cache_clear()
 
     yield change
@@ -90,9 +90,9 @@ def test_what_a_cut_migration_has_left_goes_with_the_next(app, next_text, monkey
     app.migrate()
     next_text()
     with closing(app.database.open()) as session, monkeypatch.context() as patched:
-        patched.setattr(generation, "triggers", lambda: ("CREATE OR ALTER TRIGGER NONSENSE",))
+        patched.setattr(packages, "triggers", lambda *_: ("CREATE OR ALTER TRIGGER NONSENSE",))
         with pytest.raises(Exception, match=r"NONSENSE|Unexpected end"):
-            generations.renew(session)
+            generations.renew(session, ours()[1:])
     assert one(app, "SELECT NUMBER FROM QUEUE_GENERATION") == 1
     assert names(app) == ["FBTASKS_WORKER_1", "FBTASKS_WORKER_2"]
     app.close()

@@ -5,11 +5,11 @@ from support.draining import drain
 from support.programs import command_line
 from support.sql import NOW, execute
 
+from fbtasks.database.packages import queries
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.queue.operations import queues
 from fbtasks.queue.operations.workers import get_health
-from fbtasks.sql.generation import queries
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from fbtasks import FBTasks, SchemaError
 from fbtasks.database import migrate
 from fbtasks.database.database import Database
+from fbtasks.database.packages import queries
 from fbtasks.firebird import connections, library
 from fbtasks.firebird.facts import ask
-from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 

@@ -104,8 +104,8 @@ def test_an_app_without_the_feature_changes_nothing_of_it(with_audit, without):
 
 
 def test_the_next_generation_of_an_app_without_it_calls_it(with_audit, without, monkeypatch):
-    more = (*generations.generation.triggers(), "COMMENT ON TABLE QUEUE_TASK IS 'later'")
-    monkeypatch.setattr(generations.generation, "triggers", lambda: more)
+    more = (*generations.packages.triggers(), "COMMENT ON TABLE QUEUE_TASK IS 'later'")
+    monkeypatch.setattr(generations.packages, "triggers", lambda *_: more)
     generations.fingerprint.cache_clear()
     without.migrate()
     generations.fingerprint.cache_clear()
@@ -247,7 +247,7 @@ def test_a_next_version_is_made_beside_the_former_one(with_audit, folder, url):
 
 def test_a_migration_that_was_cut_is_gone_on_with(with_audit, url, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(generations, "renew", lambda session, new: 1 / 0)
+        patched.setattr(generations, "renew", lambda session, known: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             with_audit.migrate()
     with closing(FBTasks("without", url)) as other:

@@ -17,11 +17,11 @@ from fbtasks.config import Settings
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import Publication, QueueSpec
 from fbtasks.database import grants
+from fbtasks.database.schema import grants as lines
+from fbtasks.database.schema import numbered
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.queue import results, tasks
-from fbtasks.sql import grants as lines
-from fbtasks.sql import numbered
 from fbtasks.states import State
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL

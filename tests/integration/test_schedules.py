@@ -16,6 +16,7 @@ from support.sql import NOW, execute, held, one, rows
 from fbtasks import FBTasks
 from fbtasks import timing as clock
 from fbtasks.database import grants
+from fbtasks.database.packages import queries
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.features.schedules import duty as ticks
 from fbtasks.features.schedules import operations as service
@@ -25,7 +26,6 @@ from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.operations.workers import get_health
-from fbtasks.sql.generation import queries
 
 pytestmark = pytest.mark.emptied
 

@@ -8,12 +8,12 @@ from support.sql import execute, one, table_reads
 
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
 from fbtasks.database import operations as database
+from fbtasks.database.schema import migrations
 from fbtasks.queue import results
 from fbtasks.queue import tasks as store
 from fbtasks.queue.operations import queues, tasks, workers
 from fbtasks.queue.operations.tasks import Filter, TaskChange
 from fbtasks.queue.register import processes
-from fbtasks.sql import migrations
 from fbtasks.states import State
 from fbtasks.tasks.serialize import Payload, json_value
 from fbtasks.testing import drain

@@ -9,11 +9,11 @@ from support.sql import one, rows
 
 from fbtasks import DatabaseUnavailable, EnqueueUncertain
 from fbtasks.database import grants, settlement
+from fbtasks.database.packages import queries
 from fbtasks.database.settlement import ENQUEUE, PUBLISH
 from fbtasks.errors import CommitUncertain
 from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.queue import tasks
-from fbtasks.sql.generation import queries
 
 pytestmark = pytest.mark.emptied
 

@@ -12,9 +12,9 @@ from support.sql import rows
 from support.variants import slow
 
 import fbtasks
-from fbtasks.database import generations
-from fbtasks.sql import migrations, statements
-from fbtasks.sql.generation import triggers, with_hooks
+from fbtasks.database import features
+from fbtasks.database.packages import triggers, with_hooks
+from fbtasks.database.schema import migrations, ours, statements
 
 KEYLESS = """
     SELECT TRIM(R.RDB$RELATION_NAME) FROM RDB$RELATIONS R
@@ -55,12 +55,13 @@ class Routine:
 
 def routines(app):
     """All that one statement may run, by package (None: a trigger) and name, with the tables of triggers."""
-    with app.database.session() as session:
-        packages = with_hooks(generations.features(session))
+    packages = with_hooks(ours(), map(features.answering, ours()[1:]))
     found = {(package, each.name): Routine(each.body) for package, inside in packages.items() for each in inside}
     fired = {}
-    made = [*triggers(), *(statement for migration in migrations() for statement in statements(migration.script))]
-    for statement in made:
+    steps = [
+        statement for part in ours() for migration in migrations(part) for statement in statements(migration.script)
+    ]
+    for statement in (*triggers(), *steps):
         if match := re.match(r"CREATE (?:OR ALTER )?TRIGGER (\w+) FOR (\w+)", statement):
             found[None, match[1]] = Routine(statement)
             fired.setdefault(match[2], set()).add((None, match[1]))

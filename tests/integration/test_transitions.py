@@ -78,9 +78,7 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
     assert lost.get(timeout=5) == 1
 
     # Steps of workflows await others, and do so again when the one is put back that they follow.
-    execute(
-        app, "SELECT NEXT VALUE FOR QUEUE_SUBSCRIPTION_SEQ FROM RDB$DATABASE"
-    )  # the subscription below is the first
+    execute(app, "SELECT NEXT VALUE FOR QUEUE_OWNER_SEQ FROM RDB$DATABASE")  # the subscription below is the first
     app.limit("gate", at_once=1)
     step, gated = (
         app.task(name=name, limits=limits)(lambda *given: None)

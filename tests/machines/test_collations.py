@@ -13,9 +13,9 @@ from support.sql import execute, one, rows
 
 import fbtasks.kombu
 from fbtasks import FBTasks, chain
+from fbtasks.database.packages import queries
+from fbtasks.database.schema import migrations, ours, statements, typed
 from fbtasks.firebird import connections
-from fbtasks.sql import migrations, statements, typed
-from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ def test_nothing_in_the_schema_takes_a_default_collation(sorted_app):
 
 def texts_of_sql():
     """All SQL of the package: of the files, and what the modules have in them."""
-    for migration in migrations():
+    for migration in (each for part in ours() for each in migrations(part)):
         yield migration.name, migration.script
     yield "queries.sql", "\n".join(queries().values())
     for path in sorted((ROOT / "fbtasks").rglob("*.py")):
@@ -108,7 +108,10 @@ def test_every_type_of_texts_in_sql_names_its_character_set_and_collation():
 
 def test_every_text_in_our_sql_is_of_ascii():
     """Otherwise it has the default collation of the connection's character set, and the comparison with it as well."""
-    for sql in (*(each for m in migrations() for each in statements(m.script)), *queries().values()):
+    for sql in (
+        *(each for part in ours() for m in migrations(part) for each in statements(m.script)),
+        *queries().values(),
+    ):
         assert typed(sql) == sql
     assert typed("A = 'it''s' -- isn't\nB = _UTF8 x'41' C = TIMESTAMP '2000-01-01' \"D'\" || 'e'") == (
         "A = _ASCII 'it''s' -- isn't\nB = _UTF8 x'41' C = TIMESTAMP '2000-01-01' \"D'\" || _ASCII 'e'"

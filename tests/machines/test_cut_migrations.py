@@ -15,17 +15,18 @@ from support.signals import as_in_a_terminal
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.database import migrate
+from fbtasks.database.packages import queries
+from fbtasks.database.schema import ours, steps
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
-from fbtasks.sql import steps
-from fbtasks.sql.generation import queries
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.embedded  # a server's engine does not die with its clients
 
-COMMITS = len(steps()) + 3
+STEPS = [step for part in ours() for step in steps(part)]
+COMMITS = len(STEPS) + 3
 """With the two tables that record them, and the record that all is done."""
 PROGRAMS = {
     "migrate": "main(['migrate'])",
@@ -240,12 +241,13 @@ def test_pages_of_no_table_are_removed_before_a_table_gets_them(place, complete)
 
 
 def test_on_a_server_the_tables_of_a_migration_are_one_transaction(place, complete, monkeypatch):
-    groups = list(migrate._groups(list(steps()), alone=False))
-    assert [step for group in groups for step in group] == list(steps())
-    assert len(groups) < len(steps())
-    monkeypatch.setattr(migrate, "_groups", lambda pending, alone: groups)
+    groups = list(migrate._groups(STEPS, alone=False))
+    assert [step for group in groups for step in group] == STEPS
+    assert len(groups) < len(STEPS)
+    apart = migrate._groups
+    monkeypatch.setattr(migrate, "_groups", lambda pending, alone: apart(pending, alone=False))
     place.goes_on(complete)
-    assert place.steps_done() == len(steps())
+    assert place.steps_done() == len(STEPS)
 
 
 THEIRS = {
@@ -306,7 +308,7 @@ def test_what_a_ddl_trigger_refuses_is_told_and_gone_on_with_when_it_is_gone(pla
     assert "no new triggers until Monday" in str(caught.value)
     assert "When the cause is gone, run: fbtasks migrate --url URL. Programs that were connected" in str(caught.value)
     done = place.steps_done()
-    assert 0 < done < len(steps())
+    assert 0 < done < len(STEPS)
     place.do("DROP TRIGGER FREEZE")
     place.goes_on(complete)
 

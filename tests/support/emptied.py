@@ -15,10 +15,10 @@ from typing import Any
 from unittest import mock
 
 from fbtasks import FBTasks
+from fbtasks.database.packages import queries
 from fbtasks.firebird import connections
 from fbtasks.firebird.facts import ask
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.sql.generation import queries
 
 from .sql import adopt
 

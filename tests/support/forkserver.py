@@ -259,8 +259,10 @@ def _prepare():
         importlib.import_module(name)
     with contextlib.suppress(ImportError):  # there is no embedded engine for every machine
         importlib.import_module("firebird.embedded.provider")
-    importlib.import_module("fbtasks.sql").migrations()
-    generation = importlib.import_module("fbtasks.sql.generation")
+    schema = importlib.import_module("fbtasks.database.schema")
+    for part in schema.ours():
+        schema.version(part)
+    generation = importlib.import_module("fbtasks.database.packages")
     generation.queries()
     generation.calls()
     importlib.import_module("spares")

@@ -3,9 +3,9 @@
 import re
 from contextlib import contextmanager
 
+from fbtasks.database.schema import numbered
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.driver.translate import translate
-from fbtasks.sql import numbered
 
 NOW = "QUEUE_NOW()"
 """The database's clock, as its tables have it."""

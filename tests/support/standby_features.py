@@ -9,7 +9,7 @@ from fbtasks import Ordered, Unique, chain, chord, debounce, group
 from fbtasks.contrib.celery.store import chords, keyvalues, messages
 from fbtasks.contrib.celery.store.chords import Part
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
-from fbtasks.database import generations
+from fbtasks.database import generations, packages
 from fbtasks.features.progress import store as progress
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
@@ -19,7 +19,6 @@ from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing, queues
 from fbtasks.queue.operations import tasks as service
 from fbtasks.queue.register import processes
-from fbtasks.sql import generation
 from fbtasks.states import State
 from fbtasks.tasks.call import Finished, Progress, Released, Succeeded
 
@@ -360,10 +359,10 @@ def pruning(app):
 
 def upgrades(app):
     """A release with another text of the packages; all that follows in this process is of it."""
-    text = generation.packages()
+    text = packages.packages()
     more = text["FBTASKS_UPKEEP"][0]._replace(name="MORE", head="PROCEDURE MORE", body="\nBEGIN\nEND", private=False)
     changed = {**text, "FBTASKS_UPKEEP": (*text["FBTASKS_UPKEEP"], more)}
-    mock.patch.object(generation, "packages", return_value=changed).start()
+    mock.patch.object(packages, "packages", return_value=changed).start()
     generations.fingerprint.cache_clear()
     assert app.migrate() == []
     assert one(app, "SELECT NUMBER FROM QUEUE_GENERATION") == 2

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import fbtasks
-from fbtasks.sql import named_queries
-from fbtasks.sql.generation import Routine, calls, packages, queries
+from fbtasks.database.packages import Routine, calls, packages, queries
+from fbtasks.database.schema import named_queries
 
 NAME = re.compile(r"FBTASKS_[A-Z_]+\.[A-Z_]+")
 RUN = ("call", "execute", "packed", "parts", "read", "read_in_parts", "rows", "value")
@@ -60,7 +60,8 @@ def test_every_query_that_is_named_is_there_and_every_query_is_named():
     }
     known = named_queries(0).keys()
     assert {name for name in named - known if re.fullmatch("[a-z_]+", name)} <= {"rb", "ascii", "utf-8"}
-    assert known - set().union(*map(texts_of, TREES)) == set()
+    of_features = {name for name in known if name.startswith("living_")}  # see anew.py
+    assert known - set().union(*map(texts_of, TREES)) == of_features
 
 
 def test_no_query_is_but_the_call_of_a_procedure():

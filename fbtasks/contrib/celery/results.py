@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
+from fbtasks.contrib.celery import Celery
 from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.database.one_per_database import OnePerDatabase
 from fbtasks.database.shared import SharedDatabase
@@ -27,7 +28,7 @@ class Store:
     """One database, shared by all backends of this process, with the listener of those that wait."""
 
     def __init__(self, settings: Settings) -> None:
-        self.shared = SharedDatabase(settings)
+        self.shared = SharedDatabase(settings, (Celery(),))
         self._listener = ResultListener(self.shared.database, keyvalues.EVENTS)
         fork.register(before=self._before_fork)
 

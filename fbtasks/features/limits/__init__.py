@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fbtasks.feature import Asked, Deployed, Feature, Problem, Told
@@ -18,6 +19,8 @@ class Limits(Feature):
     """Limits: how many tasks run at once, how often they begin, and in which order; unique tasks and batches."""
 
     name = "limits"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"ENQUEUING", "FEED", "FEED_BATCHES", "HAS_ROOM", "LINE", "OWNER", "ROOM", "TOOK"})
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of limits."""

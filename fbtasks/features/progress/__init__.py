@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fbtasks.feature import Feature, Told
@@ -18,6 +19,7 @@ class Progress(Feature):
     """Progress: what a task says of itself while it runs."""
 
     name = "progress"
+    schema = Path(__file__).with_name("schema")
 
     def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
         """Returns what a task that runs has said last: a word, and what there is to say."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fbtasks.feature import Deployed, Feature
@@ -15,6 +16,7 @@ class Queues(Feature):
     """Queues: how much they may hold, when their tasks may run, and how those age."""
 
     name = "queues"
+    schema = Path(__file__).with_name("schema")
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of its queues."""

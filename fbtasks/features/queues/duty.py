@@ -52,7 +52,7 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
         _write_shifts(transaction, row.queue, window)
         if definition.limit.is_any or limits.has_limit(transaction, row.queue):
             admission.set_limit(transaction, app, definition.limit, only_new=False)
-            transaction.call("FBTASKS_QUEUES.TAKE_LIMIT", definition.limit.name, row.queue)
+            transaction.call("FBTASKS_LIMITS.TAKE_LIMIT", definition.limit.name, row.queue)
         return True
 
     return write_first(session, write)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fbtasks.feature import Asked, Deployed, Feature, Problem
@@ -15,6 +16,8 @@ class Schedules(Feature):
     """Periodic tasks."""
 
     name = "schedules"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"NEXT_TICK"})
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in the schedules of the app."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fbtasks.feature import Asked, Deployed, Feature, Problem, Told
@@ -19,6 +20,8 @@ class Sources(Feature):
 
     name = "sources"
     brings_in = "subscriptions"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"ADOPTED", "FEED", "LINE", "LOOK", "NEXT_OWNER", "OWNER", "WAITS_SINCE"})
 
     def deploy(self, session: Session) -> Deployed:
         """Brings triggers, handlers of events and polls in line with the code of the app."""

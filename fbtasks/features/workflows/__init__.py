@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fbtasks.feature import Feature, Told
@@ -19,6 +20,8 @@ class Workflows(Feature):
     """Workflows: chains, groups, chords, replacing a task, and the results that steps are given."""
 
     name = "workflows"
+    schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"DECIDE", "ENDED", "FOLLOWS_RUNNING", "FORGOTTEN", "KEEPS", "REVIVED", "REVIVING"})
 
     def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
         """Returns why a step waits."""

@@ -9,6 +9,7 @@ from typing import Final
 from weakref import WeakSet
 
 from fbtasks.config import Settings
+from fbtasks.contrib.celery import Celery
 from fbtasks.contrib.celery.store.messages import DELIVERY_LIMIT, Taken
 from fbtasks.contrib.celery.transport.alarm import Alarm
 from fbtasks.contrib.celery.transport.claims import Claims
@@ -40,7 +41,7 @@ class ConsumerProcess:
     """
 
     def __init__(self, settings: Settings, *, lease: float, delivery_limit: int | None) -> None:
-        self.shared = SharedDatabase(settings)
+        self.shared = SharedDatabase(settings, (Celery(),))
         self.shared.database.known.keep()  # what was claimed in one database is not settled in another
         self.publisher = Publisher(self.shared)
         self.consumer = Consumer(self.shared, lease, delivery_limit)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
+from fbtasks.database.schema import numbered
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import expressions, tables, texts
@@ -18,7 +19,6 @@ from fbtasks.features.sources.store.capture import check_column
 from fbtasks.features.sources.store.expressions import Value, concatenated, most, record, value
 from fbtasks.features.sources.store.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column, Table, quoted
 from fbtasks.features.sources.store.texts import charset_of, constant
-from fbtasks.sql import numbered
 from fbtasks.system.showing import count
 
 NAME: Final = "fbtasks:"

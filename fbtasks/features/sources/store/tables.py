@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
+from fbtasks.database.schema import ours, steps
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.firebird.session import Session
-from fbtasks.sql import migrations
 from fbtasks.system.checks import did_you_mean
 
 # Numbers of RDB$FIELDS.RDB$FIELD_TYPE.
@@ -158,5 +157,5 @@ class Catalog:
 @cache
 def own_tables() -> frozenset[str]:
     """The names of the tables that the migrations of fbtasks make."""
-    pattern = re.compile(r"^(?:RE)?CREATE (?:GLOBAL TEMPORARY )?TABLE (\w+)", re.MULTILINE)
-    return frozenset(name for each in migrations() for name in pattern.findall(each.script))
+    made = (each for part in ours() for step in steps(part) for each in step.made)
+    return frozenset(each.name for each in made if each.kind == "TABLE")

@@ -1,0 +1,216 @@
+"""The SQL of the core and of features, each in a folder of files.
+
+``migrations/NNNN_NAME.sql`` make tables; ``packages/*.sql`` are made with each generation of packages, as are
+``triggers.sql``, which call them; ``queries.sql`` has named queries, and ``grants.sql`` what roles may do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_TEXT: Final = re.compile(
+    r"--[^\n]*|/\*.*?\*/|\"[^\"]*\""
+    r"|\b(?:TIMESTAMP|DATE|TIME|X|_\w+)\s*'(?:[^']|'')*'"
+    r"|(?P<text>'(?:[^']|'')*')",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Comments, quoted names, texts that say of what type they are, and those that do not."""
+_TERMINATOR: Final = re.compile(r"\s*SET\s+TERM\s+(\S+)\s+(\S+)\s*", re.IGNORECASE)
+_TABLE: Final = re.compile(r"CREATE (?:GLOBAL TEMPORARY )?TABLE\b")
+_CREATE: Final = re.compile(
+    r"CREATE (?:OR ALTER |GLOBAL TEMPORARY |UNIQUE |DESCENDING )?"
+    r"(TABLE|VIEW|INDEX|PACKAGE BODY|PACKAGE|PROCEDURE|FUNCTION|SEQUENCE|DOMAIN|EXCEPTION|TRIGGER) (\w+)"
+)
+
+
+_PACKAGE: Final = re.compile(r"\b(FBTASKS_(?!TASKS\b)[A-Z_]+)(?=\.[A-Z_]+\b)")
+
+
+_ROOT: Final = Path(__file__).parents[1]
+
+
+class Part(NamedTuple):
+    """The SQL of the core, or of a feature."""
+
+    name: str
+    """That of the feature; empty for the core."""
+    folder: Path
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is of this distribution: then each generation has packages of it."""
+        return self.folder.is_relative_to(_ROOT)
+
+    def text(self, name: str) -> str:
+        """What is in one of its files, which it may lack. Of ours, texts are marked: see :func:`typed`."""
+        path = self.folder / name
+        text = path.read_text("utf-8") if path.is_file() else ""
+        return typed(text) if self.is_ours else text
+
+    def names(self, folder: str) -> list[str]:
+        """The files of one of its folders, which it may lack, in their order."""
+        return sorted(f"{folder}/{path.name}" for path in (self.folder / folder).glob("*.sql"))
+
+
+CORE: Final = Part("", _ROOT / "queue" / "schema")
+
+
+@cache
+def ours() -> tuple[Part, ...]:
+    """The core, and the features of this distribution, whoever has them."""
+    folders = [folder for room in ("features", "contrib") for folder in (_ROOT / room).glob("*/schema")]
+    return (CORE, *sorted(Part(folder.parent.name, folder) for folder in folders))
+
+
+class Migration(NamedTuple):
+    """One numbered change of the schema."""
+
+    version: int
+    name: str
+    script: str
+
+
+class Made(NamedTuple):
+    """An object of the database that a script makes."""
+
+    kind: str
+    """TABLE, VIEW, INDEX, CONSTRAINT, PACKAGE, PACKAGE BODY, FUNCTION, SEQUENCE, DOMAIN, EXCEPTION or TRIGGER."""
+    name: str
+
+
+class Step(NamedTuple):
+    """One transaction of a migration."""
+
+    feature: str
+    """Empty for the core."""
+    version: int
+    number: int
+    """From 1, within the migration."""
+    statements: tuple[str, ...]
+    is_last: bool
+    """Whether it ends the migration."""
+
+    @property
+    def made(self) -> set[Made]:
+        """What it makes."""
+        return {each for statement in self.statements for each in made(statement)}
+
+
+class Grant(NamedTuple):
+    """An object of a ``grants.sql``, and what some roles may do with it."""
+
+    privilege: str
+    """EXECUTE or SELECT."""
+    kind: str
+    """PACKAGE or TABLE."""
+    name: str
+    """The name of the table, or of the package without its generation."""
+    roles: tuple[str, ...]
+
+
+@cache
+def migrations(part: Part = CORE) -> tuple[Migration, ...]:
+    """The migrations of a part, in the order in which they are applied."""
+    return tuple(Migration(int(match[1]), match[2], part.text(match[0])) for match in _numbered_files(part))
+
+
+def _numbered_files(part: Part) -> list[re.Match[str]]:
+    found = (re.fullmatch(r"migrations/(\d{4})_(\w+)\.sql", name) for name in part.names("migrations"))
+    return [match for match in found if match]
+
+
+@cache
+def version(part: Part) -> int:
+    """The number of its last migration; 0: it has none."""
+    return max((int(match[1]) for match in _numbered_files(part)), default=0)
+
+
+def typed(sql: str) -> str:
+    """*sql* with each text in it marked as ASCII: ``'a'`` is ``_ASCII 'a'`` then.
+
+    Otherwise a text has the character set of the connection and its default collation, and the engine compares a column
+    with it by that one: where it takes no notice of case, ``KIND = 'K'`` holds for a ``k`` as well. ASCII has but one
+    collation, which compares bytes.
+    """
+    return _TEXT.sub(lambda found: f"_ASCII {found[0]}" if found["text"] else found[0], sql)
+
+
+def numbered(sql: str, generation: int) -> str:
+    """*sql* with the packages of a generation in the place of those that it names: FBTASKS_CORE is FBTASKS_CORE_7.
+
+    THIS_GENERATION is the number itself.
+    """
+    return _PACKAGE.sub(rf"\1_{generation}", sql).replace("THIS_GENERATION", str(generation))
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script, split where isql would split them (``SET TERM`` is obeyed)."""
+    terminator = ";"
+    lines: list[str] = []
+    for line in script.splitlines():
+        if change := _TERMINATOR.fullmatch(line):
+            terminator = change[1]
+        elif line.rstrip().endswith(terminator):
+            lines.append(line.rstrip()[: -len(terminator)])
+            yield "\n".join(lines).strip()
+            lines = []
+        elif lines or (line.strip() and not line.lstrip().startswith("--")):
+            lines.append(line)
+
+
+def transactions(script: str) -> Iterator[tuple[str, ...]]:
+    """The statements of a script by transaction: each ends with a statement ``COMMIT``, the last with the script.
+
+    ``CREATE TABLE`` begins one as well: a process that is killed in a commit leaves something for each table in it.
+    """
+    found: list[str] = []
+    for statement in (*statements(script), "COMMIT"):
+        if found and (statement == "COMMIT" or _TABLE.match(statement)):
+            yield tuple(found)
+            found = []
+        if statement != "COMMIT":
+            found.append(statement)
+
+
+@cache
+def steps(part: Part = CORE) -> tuple[Step, ...]:
+    """The steps of the migrations of a part, in their order."""
+    found = []
+    for version, _, script in migrations(part):
+        parts = list(transactions(script)) or [()]  # a migration may have a comment alone
+        found += [Step(part.name, version, n, each, n == len(parts)) for n, each in enumerate(parts, 1)]
+    return tuple(found)
+
+
+def made(statement: str) -> Iterator[Made]:
+    """What a statement of a script makes: an object, and the named constraints in it."""
+    match = _CREATE.match(statement)
+    assert match or not statement.startswith(("CREATE", "RECREATE")), statement
+    if match:
+        yield Made(match[1], match[2])
+    if "TABLE" in statement.partition("(")[0]:
+        for name in re.findall(r"\bCONSTRAINT (\w+)", re.sub("--.*", "", statement)):
+            yield Made("CONSTRAINT", name)
+
+
+def named_queries(generation: int) -> dict[str, str]:
+    """The queries of this distribution, each below a line ``-- name: NAME``, with the packages of a generation."""
+    text = numbered("\n".join(part.text("queries.sql") for part in ours()), generation)
+    parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
+    return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+@cache
+def grants() -> tuple[Grant, ...]:
+    """What each role may do, with what is of this distribution."""
+    found = []
+    for statement in (each for part in ours() for each in statements(part.text("grants.sql"))):
+        match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PACKAGE|TABLE)\s([\w\s,]+)\sTO ([\w, ]+)", statement)
+        assert match, statement
+        roles = tuple(match[4].split(", "))
+        found += [Grant(match[1], match[2], name, roles) for name in re.findall(r"\w+", match[3])]
+    return tuple(found)

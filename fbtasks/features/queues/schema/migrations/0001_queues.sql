@@ -1,0 +1,2 @@
+-- What queues hold and when they are open is in tables of the core (QUEUE_POLICY, QUEUE_PLACE, QUEUE_SHIFT), which
+-- claims and calls read: this has no table of its own.

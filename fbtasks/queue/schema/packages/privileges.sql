@@ -1,0 +1,264 @@
+-- What a producer may do: enqueue, and look at, cancel or dismiss the tasks that it enqueued itself. It holds EXECUTE
+-- on these procedures and no right on a table (see grants.sql). For the tasks of other users they answer as for an
+-- unknown id.
+SET TERM ^ ;
+
+PACKAGE FBTASKS_CORE^
+
+-- Whether the caller may see a task: its own, and every one for workers, operators, the owner of this function and
+-- those who may read all tables anyway. In a definer's procedure CURRENT_USER and the roles are still the caller's.
+FUNCTION SEES (ENQUEUED_BY QUEUE_USER)
+RETURNS BOOLEAN
+AS
+BEGIN
+    RETURN COALESCE(ENQUEUED_BY = CURRENT_USER, FALSE)
+        OR RDB$ROLE_IN_USE('FBTASKS_WORKER')
+        OR RDB$ROLE_IN_USE('FBTASKS_OPERATOR')
+        OR CURRENT_USER = RDB$GET_CONTEXT('SYSTEM', 'EFFECTIVE_USER')
+        OR RDB$SYSTEM_PRIVILEGE(SELECT_ANY_OBJECT_IN_DATABASE);
+END^
+
+-- The same for a task by its number, live or finished.
+FUNCTION SEES_TASK (ID BIGINT)
+RETURNS BOOLEAN
+AS
+BEGIN
+    RETURN SEES(COALESCE((SELECT T.ENQUEUED_BY FROM QUEUE_TASK T WHERE T.ID = :ID),
+        (SELECT H.ENQUEUED_BY FROM QUEUE_HISTORY H WHERE H.ID = :ID),
+        (SELECT R.ENQUEUED_BY FROM QUEUE_REDIRECT R WHERE R.ID = :ID)));
+END^
+
+-- The number of the task that answers for ID, into which ID may have been merged, and who enqueued ID.
+PROCEDURE ANSWERING (ID BIGINT)
+RETURNS (TO_ID BIGINT, ENQUEUED_BY QUEUE_USER)
+AS
+BEGIN
+    SELECT R.TO_ID, R.ENQUEUED_BY FROM QUEUE_REDIRECT R WHERE R.ID = :ID INTO :TO_ID, :ENQUEUED_BY;
+    TO_ID = COALESCE(TO_ID, ID);
+END^
+
+PACKAGE FBTASKS_READER^
+
+-- The state of a task, live or finished, and its ended tries. No row for an id that the caller does not know.
+PROCEDURE STATE (ID BIGINT)
+RETURNS (STATE SMALLINT, TRY_COUNT INTEGER)
+AS
+    DECLARE ENQUEUED_BY QUEUE_USER;
+    DECLARE MERGED_BY QUEUE_USER;
+BEGIN
+    EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
+    SELECT T.STATE, T.TRY_COUNT, T.ENQUEUED_BY FROM QUEUE_TASK T WHERE T.ID = :ID
+        INTO :STATE, :TRY_COUNT, :ENQUEUED_BY;
+    IF (STATE IS NULL) THEN
+        SELECT H.STATE, H.TRY_COUNT, H.ENQUEUED_BY FROM QUEUE_HISTORY H WHERE H.ID = :ID
+            INTO :STATE, :TRY_COUNT, :ENQUEUED_BY;
+    IF (STATE IS NOT NULL AND FBTASKS_CORE.SEES(COALESCE(MERGED_BY, ENQUEUED_BY))) THEN
+        SUSPEND;
+END^
+
+-- The outcome of a finished task. A large result is in DATA, a small one in RESULT. No row for an id that the caller
+-- does not know.
+PROCEDURE OUTCOME (ID BIGINT)
+RETURNS (STATE SMALLINT, TRY_COUNT INTEGER, ERROR_TYPE QUEUE_TEXT,
+    ERROR_MSG QUEUE_MESSAGE, TRACEBACK QUEUE_LONG_TEXT,
+    RESULT_TYPE QUEUE_NAME, RESULT QUEUE_INLINE, DATA QUEUE_BINARY)
+AS
+    DECLARE ENQUEUED_BY QUEUE_USER;
+    DECLARE MERGED_BY QUEUE_USER;
+BEGIN
+    EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
+    SELECT H.STATE, H.TRY_COUNT, H.ERROR_TYPE, H.ERROR_MSG, H.TRACEBACK, H.RESULT_TYPE, H.RESULT,
+            (SELECT R.DATA FROM QUEUE_RESULT R WHERE R.ID = H.ID), H.ENQUEUED_BY
+        FROM QUEUE_HISTORY H WHERE H.ID = :ID
+        INTO :STATE, :TRY_COUNT, :ERROR_TYPE, :ERROR_MSG, :TRACEBACK, :RESULT_TYPE, :RESULT, :DATA, :ENQUEUED_BY;
+    IF (STATE IS NOT NULL AND FBTASKS_CORE.SEES(COALESCE(MERGED_BY, ENQUEUED_BY))) THEN
+        SUSPEND;
+END^
+
+-- The outcomes of many tasks, whose ids come in 19 characters each. No row for a task that lives; one without a STATE
+-- for an id that the caller does not know. The live ones are looked for first: a task that ends meanwhile is found by
+-- the second look.
+PROCEDURE OUTCOMES (IDS QUEUE_RECORDS)
+RETURNS (ID BIGINT, STATE SMALLINT, TRY_COUNT INTEGER, ERROR_TYPE QUEUE_TEXT,
+    ERROR_MSG QUEUE_MESSAGE, TRACEBACK QUEUE_LONG_TEXT,
+    RESULT_TYPE QUEUE_NAME, RESULT QUEUE_INLINE, DATA QUEUE_BINARY)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE LIVES SMALLINT;
+    DECLARE TO_ID BIGINT;
+    DECLARE MERGED_BY QUEUE_USER;
+    DECLARE ENQUEUED_BY QUEUE_USER;
+BEGIN
+    WHILE (AT_BYTE <= OCTET_LENGTH(IDS)) DO
+    BEGIN
+        ID = CAST(SUBSTRING(IDS FROM AT_BYTE FOR 19) AS BIGINT);
+        AT_BYTE = AT_BYTE + 19;
+        LIVES = 0;
+        EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES TO_ID, MERGED_BY;
+        SELECT 1, T.ENQUEUED_BY FROM QUEUE_TASK T WHERE T.ID = :TO_ID INTO :LIVES, :ENQUEUED_BY;
+        IF (LIVES = 1 AND FBTASKS_CORE.SEES(COALESCE(MERGED_BY, ENQUEUED_BY))) THEN
+            CONTINUE;
+        STATE = NULL; TRY_COUNT = NULL; ERROR_TYPE = NULL; ERROR_MSG = NULL; TRACEBACK = NULL; RESULT_TYPE = NULL;
+        RESULT = NULL; DATA = NULL;
+        IF (LIVES = 0) THEN
+            SELECT O.STATE, O.TRY_COUNT, O.ERROR_TYPE, O.ERROR_MSG, O.TRACEBACK, O.RESULT_TYPE, O.RESULT, O.DATA
+                FROM OUTCOME(:ID) O
+                INTO :STATE, :TRY_COUNT, :ERROR_TYPE, :ERROR_MSG, :TRACEBACK, :RESULT_TYPE, :RESULT, :DATA;
+        SUSPEND;
+    END
+END^
+
+-- The number of the task that was enqueued under a caller's own id.
+PROCEDURE NUMBER (TASK_ID QUEUE_TEXT)
+RETURNS (ID BIGINT)
+AS
+BEGIN
+    SELECT N.ID FROM QUEUE_TASK_ID N WHERE N.TASK_HASH = CRYPT_HASH(:TASK_ID USING SHA256) INTO :ID;
+    IF (ID IS NOT NULL AND FBTASKS_CORE.SEES_TASK(ID)) THEN
+        SUSPEND;
+END^
+
+-- The same for many at once: HASHES has the SHA-256 of each id, in 32 bytes, and IDS gets 19 characters for each; 0
+-- stands for an id that the caller does not know.
+PROCEDURE NUMBERS (HASHES QUEUE_RECORDS)
+RETURNS (IDS QUEUE_RECORDS)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE TASK_HASH BINARY(32);
+    DECLARE ID BIGINT;
+BEGIN
+    IDS = '';
+    WHILE (AT_BYTE <= OCTET_LENGTH(HASHES)) DO
+    BEGIN
+        TASK_HASH = SUBSTRING(HASHES FROM AT_BYTE FOR 32);
+        AT_BYTE = AT_BYTE + 32;
+        ID = NULL;
+        SELECT N.ID FROM QUEUE_TASK_ID N WHERE N.TASK_HASH = :TASK_HASH INTO :ID;
+        IF (NOT FBTASKS_CORE.SEES_TASK(ID)) THEN
+            ID = NULL;
+        IDS = IDS || LPAD(COALESCE(ID, 0), 19, '0');
+    END
+    SUSPEND;
+END^
+
+-- Cancels a task that waits; asks the worker of one that runs: with TERMINATE to stop it, else not to try it again. A
+-- request to stop it is not withdrawn by a milder one. DONE: 0 no such live task that the caller may see, 1
+-- cancelled, 2 asked.
+PROCEDURE CANCEL (ID BIGINT, TERMINATE SMALLINT = 0)
+RETURNS (DONE SMALLINT)
+AS
+    DECLARE STATE SMALLINT;
+    DECLARE MERGED_BY QUEUE_USER;
+BEGIN
+    -- One that was merged into the task of another user is not cancelled with that.
+    EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
+    IF (FBTASKS_CORE.SEES_TASK(ID)) THEN
+        SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID INTO :STATE;
+    DONE = 0;
+    IF (STATE IN (0, 1, 3, 4, 5)) THEN
+    BEGIN
+        -- Of two that cancel it at once, one is in conflict here. Two rows in the history would violate its key.
+        STATE = NULL;
+        SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID WITH LOCK INTO :STATE;
+    END
+    IF (STATE IN (0, 1, 3, 4, 5)) THEN
+    BEGIN
+        EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(ID, 'cancelled on request');
+        DONE = 1;
+    END
+    ELSE IF (STATE = 2) THEN
+    BEGIN
+        UPDATE OR INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE)
+            VALUES (:ID, QUEUE_NOW(), MAXVALUE(:TERMINATE,
+                COALESCE((SELECT C.TERMINATE FROM QUEUE_CANCEL C WHERE C.ID = :ID), 0))) MATCHING (ID);
+        POST_EVENT 'fbtasks:cancel';
+        DONE = 2;
+    END
+    SUSPEND;
+END^
+
+-- Deletes a finished task, whole, with those that were merged into it. DONE is 0 when there is none that the caller
+-- may see. For one that was merged into the task of another user only this is forgotten.
+PROCEDURE DISMISS (ID BIGINT)
+RETURNS (DONE SMALLINT)
+AS
+    DECLARE TO_ID BIGINT;
+    DECLARE MERGED_BY QUEUE_USER;
+    DECLARE MERGED_ID BIGINT;
+BEGIN
+    DONE = 0;
+    EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES TO_ID, MERGED_BY;
+    IF (FBTASKS_CORE.SEES_TASK(TO_ID)) THEN
+    BEGIN
+        ID = TO_ID;
+        DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
+        DONE = ROW_COUNT;
+    END
+    ELSE IF (FBTASKS_CORE.SEES(MERGED_BY) AND EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :TO_ID)) THEN
+    BEGIN
+        DELETE FROM QUEUE_REDIRECT R WHERE R.ID = :ID;
+        DONE = ROW_COUNT;
+    END
+    IF (DONE > 0) THEN
+    BEGIN
+        FOR SELECT R.ID FROM QUEUE_REDIRECT R WHERE R.TO_ID = :ID INTO :MERGED_ID AS CURSOR MERGED DO
+        BEGIN
+            DELETE FROM QUEUE_REDIRECT WHERE CURRENT OF MERGED;
+            DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :MERGED_ID;
+        END
+        DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
+        DELETE FROM QUEUE_RESULT R WHERE R.ID = :ID;
+        DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
+    END
+    SUSPEND;
+END^
+
+-- Cancels those of many tasks, whose ids come in 19 characters each, that have not ended, as CANCEL does. IS_LEFT is
+-- 1 when another transaction holds some of them.
+PROCEDURE CANCEL_MANY (IDS QUEUE_RECORDS, TERMINATE SMALLINT)
+RETURNS (CANCELLED INTEGER, REQUESTED INTEGER, IS_LEFT SMALLINT)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE ID BIGINT;
+    DECLARE MERGED_BY QUEUE_USER;
+    DECLARE STATE SMALLINT;
+    DECLARE DONE SMALLINT;
+BEGIN
+    CANCELLED = 0;
+    REQUESTED = 0;
+    IS_LEFT = 0;
+    WHILE (AT_BYTE <= OCTET_LENGTH(IDS)) DO
+    BEGIN
+        ID = CAST(SUBSTRING(IDS FROM AT_BYTE FOR 19) AS BIGINT);
+        AT_BYTE = AT_BYTE + 19;
+        EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
+        STATE = FBTASKS_CORE.LOCKED_STATE(ID, '012345');
+        IF (STATE IS NULL) THEN
+        BEGIN
+            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID)) THEN
+                IS_LEFT = 1;
+            CONTINUE;
+        END
+        SELECT R.DONE FROM CANCEL(:ID, :TERMINATE) R INTO :DONE;
+        CANCELLED = CANCELLED + IIF(DONE = 1, 1, 0);
+        REQUESTED = REQUESTED + IIF(DONE = 2, 1, 0);
+    END
+    SUSPEND;
+END^
+
+PACKAGE FBTASKS_PRODUCER^
+
+-- Kills the connection in which a transaction of the caller's own user goes on although its client has lost it. DONE
+-- is 0 when the transaction has ended, or is another user's.
+PROCEDURE KILL_OWN_CONNECTION (TRANSACTION_ID BIGINT)
+RETURNS (DONE SMALLINT)
+AS
+BEGIN
+    DELETE FROM MON$ATTACHMENTS A
+        WHERE A.MON$ATTACHMENT_ID <> CURRENT_CONNECTION AND A.MON$USER = CURRENT_USER AND A.MON$ATTACHMENT_ID IN (
+            SELECT T.MON$ATTACHMENT_ID FROM MON$TRANSACTIONS T WHERE T.MON$TRANSACTION_ID = :TRANSACTION_ID);
+    DONE = ROW_COUNT;
+    SUSPEND;
+END^
+
+SET TERM ; ^
