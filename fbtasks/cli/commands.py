@@ -11,7 +11,10 @@ attribute of its last word; a group of commands has no module."""
 OF_FEATURES: Final = "fbtasks.features.commands"
 """The module with those of the features of this distribution, of which ``--help`` imports none."""
 COMMANDS: Final[Table] = {
-    "": {"inspect": "Look at tasks, queues and workers."},
+    "": {
+        "inspect": "Look at tasks, queues and workers.",
+        "features": "See which features the database has, and drop those of other distributions.",
+    },
     "fbtasks.cli.worker": {"worker": "Run the tasks of an app until stopped."},
     "fbtasks.cli.tasks": {
         "retry": "Put failed or cancelled tasks back into their queues.",
@@ -36,6 +39,10 @@ COMMANDS: Final[Table] = {
         "migrate": "Create or update the tables of the queue; with -A, also what the app defines beside its tasks.",
         "adopt": "Let workers run the tasks of a restored or moved database.",
         "grant": "Let users of a server enqueue, work or operate, and no more than that.",
+    },
+    "fbtasks.cli.features": {
+        "features list": "The features that the database has, and whether this program, or the app, has them.",
+        "features drop": "Call a feature of another distribution no more; refused while tasks or workers have it.",
     },
     "fbtasks.cli.inspect": {
         "inspect failed": "Tasks that failed for good, newest first.",
