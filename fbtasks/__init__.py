@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fbtasks.app import FEATURES, FBTasks
+    from fbtasks.app import FEATURES, AsyncResult, FBTasks, Task, shared_task, task
     from fbtasks.errors import (
         AuthenticationError,
         CaptureError,
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from fbtasks.features.sources.kinds.rows import Row
     from fbtasks.features.workflows.canvas import Signature, chain, chord, group
     from fbtasks.features.workflows.group_result import GroupResult
-    from fbtasks.queue.result import AsyncResult
-    from fbtasks.tasks.definition import Task, shared_task, task
     from fbtasks.tasks.middleware import OutgoingCall
     from fbtasks.tasks.request import Request, current_request
     from fbtasks.tasks.retry import RetryPolicy, RetryRule
@@ -115,16 +113,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "app": ("FBTasks", "FEATURES"),
+    "app": ("AsyncResult", "FBTasks", "FEATURES", "Task", "shared_task", "task"),
     "feature": ("Feature",),
     "features.workflows.canvas": ("Signature", "chain", "chord", "group"),
     "features.sources.kinds.changes": ("Change",),
     "features.sources.kinds.events": ("Event",),
     "tasks.middleware": ("OutgoingCall",),
-    "queue.result": ("AsyncResult",),
     "features.workflows.group_result": ("GroupResult",),
     "tasks.retry": ("RetryPolicy", "RetryRule"),
-    "tasks.definition": ("Task", "shared_task", "task"),
     "features.sources.kinds.rows": ("Row",),
     "tasks.request": ("Request", "current_request"),
     "features.limits.definition": ("Ordered", "Unique", "debounce"),

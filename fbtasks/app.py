@@ -1,11 +1,13 @@
-"""The app: settings, tasks and database put together."""
+"""The app: settings, tasks and database put together, and the one place that knows which features there are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from fbtasks.config import Settings
 from fbtasks.contrib.celery import Celery
@@ -15,52 +17,47 @@ from fbtasks.database.operations import migrate
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.feature import Feature, Features, made
 from fbtasks.features.limits import Limits
-from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, define_limit, limit_name
-from fbtasks.features.limits.gates import Gates
+from fbtasks.features.limits.definition import LimitDefinition, LimitOptions
+from fbtasks.features.limits.options import BatchedTask, LimitedTask
 from fbtasks.features.progress import Progress
+from fbtasks.features.progress.definition import ReportedResult, ReportingTask
 from fbtasks.features.queues import Queues
-from fbtasks.features.queues.definition import QueueArguments, QueueDefinition, QueueOptions, define_queue
+from fbtasks.features.queues.definition import QueueArguments, QueueDefinition
 from fbtasks.features.schedules import Schedules
-from fbtasks.features.schedules.definition import Periodic, Schedule, ScheduleOptions
-from fbtasks.features.schedules.periodic import adding, make_schedule
-from fbtasks.features.schedules.periodic import decorator as periodic_decorator
+from fbtasks.features.schedules.definition import Schedule, ScheduleOptions, TickOptions
+from fbtasks.features.schedules.periodic import adding
 from fbtasks.features.sources import Sources
-from fbtasks.features.sources.definition import SILENT_RULE, ChangeSource, may_be_silent
+from fbtasks.features.sources import options as sources
+from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.feeds import Feed
-from fbtasks.features.sources.options import OnChange, OnEvent, PollTable
-from fbtasks.features.sources.subscription import EventSource
+from fbtasks.features.sources.store import raising
+from fbtasks.features.sources.subscription import EventSource, event_name
+from fbtasks.features.sources.task import FedTask, define_fed, define_polling, fed_decorator
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
+from fbtasks.features.workflows.node_result import NodeResult
+from fbtasks.features.workflows.task import StepTask
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.notify.outcomes import OutcomeReader
 from fbtasks.queue.notify.results import ResultListener, Waiter
-from fbtasks.queue.result import AsyncResult
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.declare import refuse_unknown, shows, takes, typed
-from fbtasks.tasks.definition import (
-    Task,
-    decorator,
-    define,
-    define_fed,
-    define_polling,
-    fed_decorator,
-    keep_app,
-    send_calls,
-    unbound_tasks,
-)
+from fbtasks.tasks.declare import options_of, shows, takes, typed
+from fbtasks.tasks.definition import define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import check_class
 from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
-from fbtasks.tasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.tasks.options import CallOptions, CommonOptions, task_name, unknown, with_options
 from fbtasks.tasks.plan import Plan
 from fbtasks.tasks.serialize import Serializer
 
+O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
+T = TypeVar("T", covariant=True)
 FEATURES: Final[tuple[type[Feature], ...]] = (Queues, Limits, Workflows, Schedules, Progress, Sources, Celery)
 """The features of this distribution, in the order in which they are asked: an app has all of them, unless it says."""
 
@@ -95,6 +92,86 @@ def _named(name: str) -> type[Feature]:
     )
 
 
+# What features add to the classes that users have, as one class each.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(BatchedTask):
+    """The options of ``@app.task``."""
+
+
+@dataclass(frozen=True)
+class OnChange(sources.OnChange, LimitedTask):
+    """The arguments of ``app.on_change()``."""
+
+    table: Annotated[str, checks.text]
+
+
+@dataclass(frozen=True)
+class OnEvent(sources.OnEvent, LimitedTask):
+    """The arguments of ``app.on_event()``."""
+
+    event: Annotated[str, event_name]
+
+
+@dataclass(frozen=True)
+class PollTable(sources.PollTable, LimitedTask):
+    """The arguments of ``app.poll_table()``."""
+
+    table: Annotated[str, checks.text]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Periodic(TaskOptions, TickOptions):
+    """The arguments of ``app.periodic()``. No record is made: signatures and type checkers have them from here."""
+
+
+class Task(StepTask[P, T], FedTask[P, T], ReportingTask[P, T]):
+    """A function that can be called now, or enqueued to be called by a worker.
+
+    Calling the task runs the function here and now. :meth:`delay` and :meth:`apply_async` enqueue the call in a
+    transaction of its own.
+    """
+
+
+class AsyncResult(ReportedResult[T], NodeResult):
+    """The result of a call that may not have run yet.
+
+    States have Celery's names: PENDING, STARTED, RETRY, SUCCESS, FAILURE, REVOKED. An id that the database does
+    not know (never enqueued, not committed yet, pruned, or a success whose result is ignored) is PENDING; so is,
+    for a user of a server who may only enqueue, the task of another user.
+    """
+
+
+class TaskDecorator(Protocol[O]):
+    """``@task`` and ``@task(**options)``."""
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(
+        self, function: None = None, /, *args: O.args, **options: O.kwargs
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def __get__(self, app: Any, owner: Any = None, /) -> TaskDecorator[O]:
+        """The same as a method of *app*."""
+
+
+def decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
+    """Has a function or method of ``**options`` show those that are *declared*, to people and to type checkers."""
+    return shows(declared)
+
+
+@decorator(TaskOptions)
+def task(function: Any = None, /, **options: Any) -> Any:
+    """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
+    return define(function, options, keep_unbound, Task, Task, TaskOptions)
+
+
+shared_task = task
+"""Celery's word for it."""
+
+
 class FBTasks:
     """An application's tasks and the database that holds their queue.
 
@@ -116,12 +193,9 @@ class FBTasks:
         )
         self.features = Features(_features(settings), self)
         """What the app has beside the core."""
+        self._preparing: tuple[Feature, ...] = self.features.which("prepare")
         self.database = Database(settings, tuple(self.features))
-        self.queues: dict[str, QueueDefinition] = {}
-        """What :meth:`queue` has said of queues, by their names."""
-        self.limits: dict[str, LimitDefinition] = {}
-        """What :meth:`limit` and tasks with an order have said of limits, by their names."""
-        self.enqueuer = Enqueuer(settings, self.serializer, self.database, self.queues, self.limits)
+        self.enqueuer = Enqueuer(settings, self.serializer, self.database, self.features)
         self.always_eager = settings.always_eager
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
@@ -130,7 +204,6 @@ class FBTasks:
         """The class of its tasks, to derive others from."""
         self.middlewares = Middlewares()
         self._discovery = Discovery(settings.name, settings.include)
-        self._schedules: dict[str, Schedule] = {}
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listener = ResultListener(self.database)
@@ -154,7 +227,23 @@ class FBTasks:
 
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
-        return define(function, options, self.register, self.Task)
+        return define(function, options, self.register, self.Task, Task, self.task_options)
+
+    task_root = Task
+    """The class from which all classes of tasks derive."""
+
+    @cached_property
+    def task_options(self) -> type[Any]:
+        """The options of its tasks: those of the core, and those of its features."""
+        return self._options(CommonOptions, "options")
+
+    @cached_property
+    def fed_options(self) -> type[Any]:
+        """The same of tasks that a source feeds."""
+        return self._options(sources.FedTaskOptions, "fed_options")
+
+    def _options(self, base: Any, member: str) -> type[Any]:
+        return with_options(base, *(found for each in self.features if (found := getattr(each, member)) is not None))
 
     @fed_decorator(OnChange)
     def on_change(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -164,7 +253,7 @@ class FBTasks:
         ``fbtasks subscriptions apply`` has made the trigger. Raises :class:`TaskDefinitionError` and
         :class:`ConfigurationError` for options that cannot be.
         """
-        return define_fed(ChangeSource, "option of on_change", {"table": table}, options, self.register, self.Task)
+        return define_fed(self, ChangeSource, "option of on_change", {"table": table}, options)
 
     @fed_decorator(OnEvent)
     def on_event(self, event: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -173,7 +262,7 @@ class FBTasks:
         The function is given an :class:`Event`, or a list of them with *batch*. An event has any number of handlers, in
         any number of apps, each with tries of its own. Raises what :meth:`on_change` raises.
         """
-        return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register, self.Task)
+        return define_fed(self, EventSource, "option of on_event", {"event": event}, options)
 
     @fed_decorator(Periodic)
     def periodic(self, *unnamed: Any, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -183,12 +272,7 @@ class FBTasks:
         ``name=`` of its own. Workers bring them into the database when they start, as does ``fbtasks migrate -A``.
         Raises :class:`TaskDefinitionError` and :class:`ConfigurationError` for what cannot be.
         """
-        if unnamed:
-            raise TaskDefinitionError(
-                f"app.periodic was given {checks.shown(unnamed[0])}. It must be said when the task is called, by name: "
-                "@app.periodic(cron='*/5 * * * *') or @app.periodic(every=timedelta(hours=1))."
-            )
-        return periodic_decorator(self, options)
+        return self.features["schedules"].decorator(unnamed, options)  # type: ignore[no-any-return]
 
     @adding(ScheduleOptions)
     def add_periodic(self, task: Task[..., Any] | str, /, **options: Any) -> Schedule:
@@ -196,28 +280,13 @@ class FBTasks:
 
         *task* may be the name of another app's task. Raises what :meth:`periodic` raises.
         """
-        refuse_unknown(ScheduleOptions, options, unknown("option of a schedule", "APP_OPTIONS", ScheduleOptions))
-        if not isinstance(task, Task | str):
-            raise TaskDefinitionError(f"{checks.shown(task)} is not a task: add_periodic() takes a task, or its name.")
-        known = self._tasks.get(task) if isinstance(task, str) else self.register(task)
-        return self.schedule(task if known is None else known, ScheduleOptions(**options))
-
-    def schedule(self, task: Task[..., Any] | str, options: ScheduleOptions) -> Schedule:
-        """Makes a schedule of *task* one of the app's. Raises :class:`TaskDefinitionError` when its name is taken."""
-        schedule = make_schedule(task, options, self.enqueuer, self.settings.zone_name)
-        other = self._schedules.setdefault(schedule.name, schedule)
-        if other.hash != schedule.hash:
-            raise TaskDefinitionError(
-                f"two schedules are named {schedule.name!r}, one of {other.call.name!r} and one of "
-                f"{schedule.call.name!r}. Give one of them a name= of its own."
-            )
-        return schedule
+        return self.features["schedules"].add(task, options)  # type: ignore[no-any-return]
 
     @property
     def schedules(self) -> Mapping[str, Schedule]:
         """The app's schedules by name, with those of the included modules."""
         self.load()
-        return self._schedules
+        return self.features["schedules"].definitions if "schedules" in self.features else {}
 
     @typed(QueueArguments)
     def queue(self, name: str, **options: Any) -> QueueDefinition:
@@ -227,14 +296,7 @@ class FBTasks:
         into a queue of which nothing is known there. Without options it takes back what was said before. Raises
         :class:`ConfigurationError` for options that cannot be, and for a queue that is defined twice.
         """
-        checks.queue_name("name", name)
-        self.enqueuer.check_queue(name)
-        refuse = unknown("option of a queue", "APP_OPTIONS", QueueOptions, kind=ConfigurationError)
-        refuse_unknown(QueueOptions, options, refuse)
-        definition = define_queue(name, QueueOptions(**options), self.settings.zone_name)
-        if self.queues.setdefault(name, definition) != definition:
-            raise ConfigurationError(f"the queue {name!r} is defined twice in the app {self.name!r}: keep one of them.")
-        return definition
+        return self.features["queues"].define(name, options)  # type: ignore[no-any-return]
 
     @shows(LimitOptions)
     def limit(self, name: str, **options: Any) -> LimitDefinition:
@@ -244,16 +306,7 @@ class FBTasks:
         those of each value of an argument. Raises :class:`ConfigurationError` for options that cannot be, and for a
         limit that is defined twice.
         """
-        limit_name("name", name)
-        refuse_unknown(LimitOptions, options, unknown("option of a limit", "APP_OPTIONS", LimitOptions))
-        return self._define_limit(define_limit(name, LimitOptions(**options)))
-
-    def _define_limit(self, definition: LimitDefinition) -> LimitDefinition:
-        if self.limits.setdefault(definition.name, definition) != definition:
-            raise ConfigurationError(
-                f"the limit {definition.name!r} is defined twice in the app {self.name!r}: keep one of them."
-            )
-        return definition
+        return self.features["limits"].define(name, options)  # type: ignore[no-any-return]
 
     @fed_decorator(PollTable)
     def poll_table(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -262,7 +315,7 @@ class FBTasks:
         The function is given a :class:`Row`. Workers look for rows that wait, and write back what became of them; the
         table gets no trigger. Raises what :meth:`on_change` raises.
         """
-        return define_polling(table, options, self.register, self.Task)
+        return define_polling(self, table, options)
 
     def middleware(self, middleware: M) -> M:
         """Puts a class, or an object of one, around what the app enqueues and runs: ``@app.middleware``.
@@ -292,9 +345,11 @@ class FBTasks:
         of its own); *start* a moment, or seconds from now, at which the handlers are called; events with one
         *order_key* are handled one after the other. Raises :class:`EnqueueError` and what :meth:`Task.delay` raises.
         """
-        self.enqueuer.raise_event(event, data, using=using, start=start, order_key=order_key)
+        if "sources" not in self.features:
+            self.features["sources"]
+        raising.raise_event(self, event, data, using=using, start=start, order_key=order_key)
 
-    def register(self, task: Task[..., Any]) -> Task[..., Any]:
+    def register(self, task: Any) -> Task[..., Any]:
         """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""
         if not isinstance(task, Task):
             raise TaskDefinitionError(f"{checks.shown(task)} is not a task: register() takes what @fbtasks.task made.")
@@ -308,30 +363,24 @@ class FBTasks:
             )
         self.middlewares.check_task(task.name, is_async=task.is_async)
         self.enqueuer.check_queue(task.options.queue)
-        if task.gates is not None:
-            self._check_limits(task.name, task.gates)
         if task.options.serializer is not None:
             self.serializer.check(task.options.serializer)
-        preparing = self.features.which("prepare")
-        task.prepared_by = tuple(each for each in self.features if each.declare(task) and each in preparing)
-        self._tasks[task.name] = task.bound_to(self)
-        return task
+        self._check_options(task)
+        task.prepared_by = tuple(each for each in self.features if each.declare(task) and each in self._preparing)
+        task.bound_to(self)
+        self._tasks[task.name] = task
+        return self._tasks[task.name]
 
-    def _check_limits(self, name: str, gates: Gates) -> None:
-        for own in gates.own:
-            self._define_limit(own)
-        unknown_limits = [limit for limit in gates.names if limit not in self.limits]
-        if unknown_limits:
-            close = checks.did_you_mean(unknown_limits[0], self.limits)
-            raise TaskDefinitionError(
-                f"the task {name!r} names the limit {unknown_limits[0]!r}, which the app {self.name!r} does not "
-                f"define.{close} Call app.limit({unknown_limits[0]!r}, at_once=...) or (..., rate=...) before the task."
-            )
-        rates = [limit for limit in gates.names if self.limits[limit].period is not None]
-        if len(rates) > 1:
-            raise TaskDefinitionError(
-                f"the task {name!r} has the rates {' and '.join(rates)}: a task has one rate at most."
-            )
+    def _check_options(self, task: Task[..., Any]) -> None:
+        """Raises :class:`TaskDefinitionError` for an option of a feature that the app lacks."""
+        known: Any = self.task_options if task.is_called else self.fed_options
+        own: Any = type(task.options)
+        for name, option in options_of(own).items():
+            if name not in options_of(known) and getattr(task.options, name) != option.default:
+                raise TaskDefinitionError(
+                    f"the task {task.name!r} has {name}=, which is an option of a feature that the app {self.name!r} "
+                    "was made without: add the feature to features=[...], or leave the option out."
+                )
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -371,6 +420,16 @@ class FBTasks:
             self.load()
 
     @property
+    def queues(self) -> Mapping[str, QueueDefinition]:
+        """What :meth:`queue` has said of queues, by their names."""
+        return self.features["queues"].definitions if "queues" in self.features else {}
+
+    @property
+    def limits(self) -> Mapping[str, LimitDefinition]:
+        """What :meth:`limit` and tasks with an order have said of limits, by their names."""
+        return self.features["limits"].definitions if "limits" in self.features else {}
+
+    @property
     def conf(self) -> Conf:
         """The settings under the names that they have here and in Celery, to be read; of URLs without the password."""
         return Conf(self.settings)
@@ -389,19 +448,44 @@ class FBTasks:
             return task.apply_async(args, kwargs, **options)
         arounds, given = self.middlewares.enqueue, as_arguments(args, kwargs)
         if not arounds:
-            return send_calls(self, [self._call_by_name(name, *given, **options)])[0]
+            return self.enqueue_calls([self.call_by_name(name, *given, **options)])[0]
         return enqueue_through(
             arounds,
             [OutgoingCall(name, *given, {**options})],
-            lambda each: self._call_by_name(name, *as_arguments(each.args, each.kwargs), **each.options),
-            lambda calls: send_calls(self, calls),
+            lambda each: self.call_by_name(name, *as_arguments(each.args, each.kwargs), **each.options),
+            self.enqueue_calls,
         )[0]
 
-    def _call_by_name(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Call:
+    def known_task(self, name: str) -> Task[..., Any] | None:
+        """The task of that name, where it is defined by now. No module is imported."""
+        return self._tasks.get(name)
+
+    def call_by_name(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Call:
+        """A call of a task that this process need not know, as a record for the queue."""
         call = self.enqueuer.make_call(name, args, kwargs, **options)
-        for feature in self.features.which("prepare"):
+        for feature in self._preparing:
             call = feature.prepare(call, None, args, kwargs)
         return call
+
+    def enqueue_calls(
+        self, calls: Sequence[Call], using: Any = None, *, ignored: bool = False
+    ) -> list[AsyncResult[Any]]:
+        """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run.
+
+        *ignored*: their task ignores its results.
+        """
+        if self.always_eager:
+            return self.run_eagerly(calls)
+        found = self.enqueuer.enqueue(calls, using)
+        return [
+            self.AsyncResult(
+                call.task_id or str(enqueued.id),
+                duplicate=enqueued.duplicate,
+                ignored=ignored,
+                number=(enqueued.id or None) if using is None else None,
+            )
+            for call, enqueued in zip(calls, found, strict=True)
+        ]
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""
@@ -428,9 +512,9 @@ class FBTasks:
         """A call of the task *name* for workflows: see :meth:`Task.s`. Raises :class:`UnknownTaskError`."""
         return self.find_task(name).signature(args, kwargs, immutable=immutable, **options)
 
-    def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
-        """The result of an earlier call by its id."""
-        return AsyncResult(id, self)
+    def AsyncResult(self, id: str | int, **known: Any) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
+        """The result of an earlier call by its id; what is *known* of it is as :class:`AsyncResult` takes it."""
+        return AsyncResult(id, self, **known)
 
     @property
     def GroupResult(self) -> Groups:  # noqa: N802  # Celery's word
@@ -445,7 +529,7 @@ class FBTasks:
         (``?charset=``), or UTF8. Close the connection.
         """
         self.database.make_ready(lends=False)
-        self.enqueuer.check_limits(self.queues)  # a SNAPSHOT transaction would not see those that come later
+        self.enqueuer.make_ready(None)  # a SNAPSHOT transaction would not see what comes later
         return self.database.connect(**{"charset": self.settings.url.charset, **options})
 
     def migrate(self) -> list[int]:
@@ -458,7 +542,8 @@ class FBTasks:
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""
-        self.enqueuer.close()
+        for feature in self.features:
+            feature.close()
         self.outcomes.close()
         self._listener.close()
         self.database.close()
@@ -473,11 +558,7 @@ class FBTasks:
 
     def feeds(self) -> list[Feed]:
         """The tasks that a source feeds, as they are deployed."""
-        return [
-            Feed(task.name, task.options.queue or self.settings.default_queue, task.options.priority, task.subscription)
-            for task in self.tasks.values()
-            if task.subscription is not None
-        ]
+        return self.features["sources"].feeds() if "sources" in self.features else []
 
     def silence(self, connection: Any, *names: str) -> None:
         """Has the open transaction of *connection* call no tasks for its changes, or none of the tasks *names*.
@@ -488,16 +569,7 @@ class FBTasks:
         :class:`ConfigurationError` for names that have no room, for what is not one name, such as ``"a,b"`` or
         ``"*"``, and for the name of a function whose task's name has its module before it.
         """
-        for name in names:
-            if not may_be_silent(task_name("name", name)):
-                raise ConfigurationError(
-                    f"{checks.shown(name)} is not the name of one task: {SILENT_RULE} Give each name by itself, or "
-                    "none to silence all."
-                )
-            meant = [known for known in self.tasks if known.endswith(f".{name}")]
-            if meant and name not in self.tasks:
-                raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
-        self.enqueuer.silence(connection, names)
+        self.features["sources"].silence(connection, names)
 
     def queues_served(self) -> list[str]:
         """The queues of a worker that was not told any: the default one and those that tasks name."""
@@ -507,4 +579,5 @@ class FBTasks:
 
     def queues_known(self) -> list[str]:
         """All queues that the app's code names: those of :meth:`queues_served`, and those of :meth:`queue`."""
-        return sorted({*self.queues_served(), *self.queues})
+        queues = self.features["queues"].definitions if "queues" in self.features else ()
+        return sorted({*self.queues_served(), *queues})

@@ -108,6 +108,8 @@ class Feature:
     """The hooks (``hooks.sql``) that its package answers."""
     options: type | None = None
     """What tasks may say: a dataclass derived from :class:`fbtasks.tasks.options.CommonOptions`, or a TypedDict."""
+    fed_options: type | None = None
+    """The same of tasks that are not called by a program, but fed by a source."""
     commands: Mapping[str, Mapping[str, str]] = {}
     """Lines of ``--help`` by the places of commands, by their modules: ``{"pkg.commands": {"audit list": "All."}}``.
 
@@ -124,7 +126,7 @@ class Feature:
 
     # In a process that declares tasks and calls them.
 
-    def declare(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
+    def declare(self, task: Task[..., Any]) -> bool:
         """*task* becomes one of the app's: checks its options. Returns whether :meth:`prepare` is to see its calls.
 
         Raises :class:`TaskDefinitionError` for options that cannot be.
@@ -134,10 +136,10 @@ class Feature:
     def prepare(
         self,
         call: Call,
-        task: Task[..., Any] | None,  # noqa: ARG002
-        args: Sequence[Any],  # noqa: ARG002
-        kwargs: Mapping[str, Any],  # noqa: ARG002
-        step: int | None = None,  # noqa: ARG002
+        task: Task[..., Any] | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        step: int | None = None,
     ) -> Call:
         """Returns *call*, which is about to be written, with what the feature has to say of it. No database is asked.
 
@@ -155,7 +157,7 @@ class Feature:
         None: the app connects, and may write anything.
         """
 
-    def refused(self, error: Exception, batch: Batch) -> bool:  # noqa: ARG002
+    def refused(self, error: Exception, batch: Batch) -> bool:
         """The database refused *batch*, in a transaction of its own. Returns whether to try it again, now.
 
         It may wait before it says so, and may raise an error that users understand better.
@@ -167,11 +169,11 @@ class Feature:
 
     # In a worker.
 
-    def receives(self, task: Task[..., Any]) -> bool:  # noqa: ARG002
+    def receives(self, task: Task[..., Any]) -> bool:
         """Whether claims of *task* are shown to :meth:`received`, beside those that carry a mark of this feature."""
         return False
 
-    def received(self, session: Session, claims: Sequence[Claim]) -> Mapping[int, Claim | Outcome]:  # noqa: ARG002
+    def received(self, session: Session, claims: Sequence[Claim]) -> Mapping[int, Claim | Outcome]:
         """Returns what becomes of *claims*, by their ids, before they are handed out, where it is not as they are.
 
         A claim with more in it, or the outcome of one that is not to run.
@@ -183,18 +185,18 @@ class Feature:
         transaction: Transaction,
         worker_id: int,
         slot: int,
-        items: Sequence[Finished],  # noqa: ARG002
+        items: Sequence[Finished],
     ) -> list[Stale]:
         """Writes those outcomes whose class is the feature's own. Returns the stale ones, as ``queue.tasks.finish``."""
         return []
 
-    def duties(self, worker: Any) -> Iterable[Duty]:  # noqa: ARG002
+    def duties(self, worker: Any) -> Iterable[Duty]:
         """What a worker does for the feature now and then."""
         return ()
 
     # For deployment and operators.
 
-    def deploy(self, session: Session) -> Deployed:  # noqa: ARG002
+    def deploy(self, session: Session) -> Deployed:
         """Brings what the code of the app says into the database. Returns what changed.
 
         Raises :class:`ConfigurationError` for what cannot be.
@@ -204,16 +206,16 @@ class Feature:
     def adopt(self, transaction: Transaction) -> None:
         """The database is a copy, and goes on as one of its own."""
 
-    def hold_names(self, session: Session, holds: Collection[Hold]) -> Mapping[Hold, str]:  # noqa: ARG002
+    def hold_names(self, session: Session, holds: Collection[Hold]) -> Mapping[Hold, str]:
         """Returns what people are told of those *holds* that are the feature's: ``sms``, ``lane of import_order``."""
         return {}
 
     def describe(
         self,
-        session: Session,  # noqa: ARG002
-        task: TaskRow,  # noqa: ARG002
-        holds: Sequence[Hold],  # noqa: ARG002
-        queue: QueueRow,  # noqa: ARG002
+        session: Session,
+        task: TaskRow,
+        holds: Sequence[Hold],
+        queue: QueueRow,
     ) -> Told:
         """Returns what there is to say of one task. One that is held waits for the first of *holds*.
 
@@ -227,7 +229,7 @@ class Feature:
         A fact of one queue is one of all: None where it does not apply.
         """
 
-    def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:  # noqa: ARG002
+    def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
         """Returns what is wrong, for ``fbtasks health``: by EXISTS and MIN, never by a scan."""
         return ()
 

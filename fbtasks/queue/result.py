@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
@@ -15,23 +15,24 @@ from fbtasks.errors import (
     TaskNotFound,
     TaskRevoked,
 )
-from fbtasks.features.progress import store as progress
-from fbtasks.features.workflows.node_result import Application, NodeResult
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.queue.notify.results import event_of
 from fbtasks.states import State, celery_name
 from fbtasks.system.showing import count
-from fbtasks.tasks.call import Call, Enqueued, Failed, Stored
+from fbtasks.tasks.call import Failed, Stored
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.serialize import Payload
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
 
-class AsyncResult(NodeResult, Generic[R]):
+class AsyncResult(Generic[R]):
     """The result of a call that may not have run yet.
 
     States have Celery's names: PENDING, STARTED, RETRY, SUCCESS, FAILURE, REVOKED. An id that the database does
@@ -39,12 +40,12 @@ class AsyncResult(NodeResult, Generic[R]):
     for a user of a server who may only enqueue, the task of another user.
     """
 
-    app: Application
+    app: FBTasks
 
     def __init__(
         self,
         id: str | int,
-        app: Application | None = None,
+        app: FBTasks | None = None,
         *,
         duplicate: bool = False,
         ignored: bool = False,
@@ -232,7 +233,8 @@ class AsyncResult(NodeResult, Generic[R]):
         return self.app.database.use(read)
 
     def _progress(self) -> tuple[str, bytes] | None:
-        return self._read(progress.of_task)
+        """What the task says while it runs: a word, and JSON. None: nothing."""
+        return None
 
     def _value_or_error(self, stored: Stored) -> R | BaseException:
         """The result, or the exception that the task has ended with."""
@@ -254,22 +256,6 @@ class AsyncResult(NodeResult, Generic[R]):
         return rebuild_exception(failed)
 
 
-def results_of(
-    app: Application, calls: Sequence[Call], found: Sequence[Enqueued], *, ignored: bool = False, committed: bool = True
-) -> list[AsyncResult[Any]]:
-    """Returns the results of *calls* that were enqueued; while that is not *committed* they have no number."""
-    return [
-        AsyncResult(
-            call.task_id or str(enqueued.id),
-            app,
-            duplicate=enqueued.duplicate,
-            ignored=ignored,
-            number=(enqueued.id or None) if committed else None,
-        )
-        for call, enqueued in zip(calls, found, strict=True)
-    ]
-
-
 def _check_id(id: object) -> str:
     """*id* as text. Raises :class:`ConfigurationError` for what cannot be one."""
     if (isinstance(id, str) and id) or (isinstance(id, int) and not isinstance(id, bool)):
@@ -281,7 +267,7 @@ def _check_id(id: object) -> str:
     )
 
 
-def _check_app(app: Application | None, id: str) -> Application:
+def _check_app(app: FBTasks | None, id: str) -> FBTasks:
     if app is None:
         raise ConfigurationError(f"AsyncResult({id!r:.80}) needs its app: AsyncResult({id!r:.80}, app=app).")
     if not hasattr(app, "send_task"):

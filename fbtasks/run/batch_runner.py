@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.run.runner import Prepared, Runner, RunResult
 from fbtasks.system.checks import shown
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Finished, Several
-from fbtasks.tasks.definition import Task
+
+if TYPE_CHECKING:
+    from fbtasks.app import Task
 
 
 class BatchRunner(Runner):

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fbtasks import timing as clock
+from fbtasks.app import AsyncResult, FBTasks
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.queue.notify.outcomes import Wait
-from fbtasks.queue.result import AsyncResult
 from fbtasks.run.batch_runner import BatchRunner
 from fbtasks.states import State
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, Claim, Failed, Input, Replaced, Retry, Snoozed, Stored, Succeeded
 from fbtasks.tasks.plan import Follows, Link, Plan
 
-if TYPE_CHECKING:
-    from fbtasks.tasks.definition import App
-
 
 class EagerResult(AsyncResult[Any]):
     """The result of a call that has been run already. All that it answers it has in memory."""
 
-    def __init__(self, id: str, app: App, outcome: Stored | None, snoozed: float = 0.0) -> None:
+    def __init__(self, id: str, app: FBTasks, outcome: Stored | None, snoozed: float = 0.0) -> None:
         """*snoozed*: for how many seconds the task would have waited now. Then it has no outcome."""
         super().__init__(id, app)
         self._app = app
@@ -76,7 +73,7 @@ class EagerResult(AsyncResult[Any]):
         return None if self._outcome is None else (self._outcome.state, self._outcome.try_count)
 
 
-def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerResult:
+def run_eagerly(app: FBTasks, call: Call, inputs: tuple[Input, ...] = ()) -> EagerResult:
     """Runs *call* here and now, with *inputs* as a step of a workflow. Retries follow at once, without their delays."""
     runner = BatchRunner(app, eager=True)
     app.find_task(call.name)
@@ -112,7 +109,7 @@ def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerRe
         return EagerResult(task_id, app, stored)
 
 
-def run_plan_eagerly(app: App, plan: Plan[Call]) -> dict[int, EagerResult]:
+def run_plan_eagerly(app: FBTasks, plan: Plan[Call]) -> dict[int, EagerResult]:
     """Runs the steps of *plan* here and now, each after what it follows. Returns their results."""
     return _EagerPlan(app, plan).run()
 
@@ -128,7 +125,7 @@ class _Ended(NamedTuple):
 class _EagerPlan:
     """A workflow that is run here and now."""
 
-    def __init__(self, app: App, plan: Plan[Call]) -> None:
+    def __init__(self, app: FBTasks, plan: Plan[Call]) -> None:
         self._app = app
         self._plan = plan
         self._links: dict[int, Link] = {link.target: link for link in plan.links}

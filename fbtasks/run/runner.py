@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
@@ -29,13 +29,15 @@ from fbtasks.tasks.call import (
     Succeeded,
     rest_of,
 )
-from fbtasks.tasks.definition import App, Task
 from fbtasks.tasks.middleware import Around, run_through
 from fbtasks.tasks.plan import ReplaceRequested
 from fbtasks.tasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.tasks.reports import SILENT, Reports
 from fbtasks.tasks.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running
 from fbtasks.tasks.serialize import Payload
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks, Task
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -100,7 +102,7 @@ class Prepared(NamedTuple):
         return RunResult(Finished(self.claim, outcome, clock.monotonic() - self.started), failure)
 
 
-def failure_hooks(app: App, name: str) -> list[Hook]:
+def failure_hooks(app: FBTasks, name: str) -> list[Hook]:
     """The on_failure hooks of the task of that name, where the app has it, and of the app, in this order."""
     task = app.tasks.get(name)
     own = () if task is None else task.hooks.failure
@@ -116,7 +118,7 @@ class Runner:
 
     def __init__(
         self,
-        app: App,
+        app: FBTasks,
         rng: random.Random | None = None,
         interrupts: Interrupts | None = None,
         *,

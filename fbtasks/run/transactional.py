@@ -229,7 +229,9 @@ class TransactionalRunner:
         app = self._runner.app
         self._session = self._session or app.database.open(app.settings.url.charset)
         if self._recorder is None:
-            self._recorder = Recorder(HostLock(app.settings.url), self._stat_slot, app.enqueuer.prepare)
+            self._recorder = Recorder(
+                HostLock(app.settings.url), self._stat_slot, app.features["workflows"].prepare_plan
+            )
         return self._session
 
     def cancel_statement(self) -> None:

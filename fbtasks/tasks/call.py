@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -74,13 +75,13 @@ class Call(NamedTuple):
 class Batch:
     """Calls that are written together, in one transaction."""
 
-    __slots__ = ("calls", "joins", "kept", "owners")
+    __slots__ = ("calls", "kept", "owners", "until_written")
 
-    def __init__(self, calls: Iterable[Call | None], *, joins: bool = False) -> None:
-        self.calls = list(calls)
+    def __init__(self, calls: Sequence[Call | None]) -> None:
+        self.calls = calls
         """The calls in their order; None in the place of what is no call: a group of a workflow."""
-        self.joins = joins
-        """Whether they are written in a transaction of the caller's."""
+        self.until_written: ExitStack | None = None
+        """What ends when it is written, or cannot be; there when it was refused once."""
         self.owners: dict[str, Owner] = {}
         """What holds some of them back, by the names that their gates have."""
         self.kept: dict[str, Any] = {}

@@ -6,97 +6,29 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
 from weakref import WeakSet
 
-from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
-from fbtasks.feature import Feature
-from fbtasks.features.limits.gates import Gates, Placeholder
-from fbtasks.features.sources.definition import ChangeSource, check_silent_name
-from fbtasks.features.sources.kinds.polled import PollSource
-from fbtasks.features.sources.options import FedTaskOptions
-from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
-from fbtasks.features.workflows.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
-from fbtasks.features.workflows.node_result import Application
-from fbtasks.queue.enqueuing import Enqueuer
-from fbtasks.queue.result import AsyncResult, results_of
+from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
-from fbtasks.tasks.function import (
-    Parameters,
-    as_arguments,
-    check_args,
-    check_batch_function,
-    check_function,
-    home_module,
-)
+from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.tasks.handlers import check_class, class_options, hooks_of
-from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through, step_through
-from fbtasks.tasks.options import (
-    CallOptions,
-    CommonOptions,
-    RetryOptions,
-    TaskOptions,
-    progress_word,
-    task_name,
-    unknown,
-    unknown_of_retry,
-    unknown_of_task,
-)
-from fbtasks.tasks.plan import Plan
-from fbtasks.tasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
+from fbtasks.tasks.middleware import OutgoingCall, enqueue_through
+from fbtasks.tasks.options import CallOptions, CommonOptions, RetryOptions, task_name, unknown, unknown_of_retry
+from fbtasks.tasks.request import Request, RetryRequested, SnoozeRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.tasks.windows import Window, window_of
 
-O = ParamSpec("O")  # noqa: E741  # options
+if TYPE_CHECKING:
+    from fbtasks.app import AsyncResult, FBTasks
+    from fbtasks.feature import Feature
+
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
-T = TypeVar("T")
 Arguments = tuple[Sequence[Any] | None, Mapping[str, Any] | None]
 """Those of one call, by position and by name."""
-
-
-class App(Application, Protocol):
-    """The app as its tasks, and what runs them, know it."""
-
-    always_eager: bool
-    enqueuer: Enqueuer
-    on_success: Hook | None
-    on_failure: Hook | None
-    on_retry: Hook | None
-    middlewares: Middlewares
-
-    @property
-    def tasks(self) -> Mapping[str, Task[..., Any]]:
-        """The app's tasks by name, with those of the included modules."""
-
-    def find_task(self, name: str) -> Task[..., Any]:
-        """The task of that name. Raises :class:`UnknownTaskError`."""
-
-    def takes(self, module: str) -> bool:
-        """Whether the free-standing tasks of *module* are this app's."""
-
-    def register(self, task: Task[..., Any]) -> Task[..., Any]:
-        """Makes *task* one of this app's."""
-
-    def send_task(
-        self,
-        name: str,
-        args: Sequence[Any] | None = (),
-        kwargs: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> AsyncResult[Any]:
-        """Enqueues a task by its name, which this process need not know."""
-
-    def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
-        """Runs *calls* here and now."""
-
-    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
-        """Runs the steps of *plan* here and now. Returns the result of each."""
-
-    def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
-        """The result of an earlier call by its id."""
 
 
 class TaskCalls(Generic[P, R]):
@@ -133,9 +65,12 @@ class Task(TaskCalls[P, R]):
     transaction of its own.
     """
 
-    def __init__(
-        self, function: Callable[P, R], options: CommonOptions, subscription: Subscription | None = None
-    ) -> None:
+    is_called = True
+    """Whether programs call it: then its arguments are known where it is called."""
+    in_order = False
+    """Whether its end lets another one in."""
+
+    def __init__(self, function: Callable[P, R], options: CommonOptions) -> None:
         super().__init__(self, None)
         if isinstance(function, Task):
             raise TaskDefinitionError(f"{function.name!r} is a task already: decorate a function once.")
@@ -144,21 +79,9 @@ class Task(TaskCalls[P, R]):
         self.options = options
         self.name: str = options.name or task_name("name", f"{home_module(function)}.{function.__qualname__}")
         self.policy: RetryPolicy = options
-        self.subscription = subscription
-        """What feeds it; None: it is called by name alone."""
-        first = (self,) if options.bind else ()
-        batch = options.batching
-        if batch is not None:
-            check_batch_function(function, first)
-        self.gates = (
-            Gates(self.name, function, first, options.limits, options.ordered, options.unique, batch)
-            if options.limits is not None or options.ordered is not None or options.unique is not None or batch
-            else None
-        )
-        """The limits of its calls."""
         self.hooks = hooks_of(self, options.on_success, options.on_failure, options.on_retry)
         """What is called when it begins, and when a run of it has ended."""
-        self._app: App | None = None
+        self._app: FBTasks | None = None
         self.prepared_by: tuple[Feature, ...] = ()
         """The features that have something to say of its calls."""
         update_wrapper(self, function)
@@ -172,11 +95,12 @@ class Task(TaskCalls[P, R]):
             """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
             from fbtasks.tasks.celery_words import TASK_ATTRIBUTES, no_attribute
 
-            words = {field: f"task.options.{field}" for field in options_of(TaskOptions)} | TASK_ATTRIBUTES
+            options = self.__dict__.get("options", CommonOptions)
+            words = {field: f"task.options.{field}" for field in options_of(type(options))} | TASK_ATTRIBUTES
             raise AttributeError(no_attribute("a task", name, words), name=name, obj=self)
 
     @property
-    def app(self) -> App:
+    def app(self) -> FBTasks:
         """The app that the task belongs to. Raises :class:`TaskDefinitionError` while there is none."""
         if self._app is None:
             _find_app(self)
@@ -194,21 +118,15 @@ class Task(TaskCalls[P, R]):
         return window_of(options.run_between, options.days, options.tz, self.app.settings.zone_name)
 
     @property
-    def in_order(self) -> bool:
-        """Whether its end lets another one in."""
-        return self.subscription is not None and self.subscription.source.order is not None
-
-    @property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
 
-    def bound_to(self, app: App) -> Task[P, R]:
+    def bound_to(self, app: FBTasks) -> None:
         """Makes *app* the task's own. A task has one app."""
         if self._app is not None and self._app is not app:
             raise TaskDefinitionError(f"the task {self.name!r} already belongs to the app {self._app.name!r}.")
         self._app = app
-        return self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the function here and now, without the queue."""
@@ -247,43 +165,6 @@ class Task(TaskCalls[P, R]):
         """
         raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
 
-    def replace(self, signature: Signature) -> NoReturn:
-        """Leaves the function and has *signature* run in the place of this call: ``self.replace(a.s(1) | b.s())``.
-
-        Its last task gets the id of this call, so that who has the result gets its result, what follows this call
-        follows it, and a group counts it. It is written in the transaction in which the outcome of this run is
-        recorded. Raises :class:`EnqueueError` for what cannot be enqueued, or does not end with one task.
-        """
-        if self.subscription is not None:
-            raise TaskDefinitionError(
-                f"the task {self.name!r} is called by workers, for {self.subscription}, and cannot be replaced: "
-                "enqueue a workflow of its own, and return."
-            )
-        if self.options.batching is not None:
-            raise TaskDefinitionError(
-                f"the task {self.name!r} has batch=, and a run of it has several calls: none of them can be replaced. "
-                "Enqueue a workflow of its own for each that needs one."
-            )
-        raise replacement(self.app, signature)
-
-    def update_state(self, meta: Any = None, *, state: str = "PROGRESS", task_id: str | None = None) -> None:
-        """Tells those who have the result how far the task has come: *meta* is ``result.info`` while it runs.
-
-        *meta* is anything that JSON has, of up to 8,000 bytes. *state* is what ``result.state`` is meanwhile. The last
-        of a second is written by the worker; the call itself waits for nothing. Outside of a worker it does nothing.
-        Raises :class:`SerializationError`, :class:`PayloadTooLarge`, and :class:`ConfigurationError` for a *state* that
-        is the end of a task, and for the *task_id* of another one.
-        """
-        request, reports, number = current()
-        progress_word("state", state)
-        if task_id is not None and (request is None or task_id != request.id):
-            raise ConfigurationError(
-                f"task_id {checks.shown(task_id)} is not the task that runs here: a task tells of itself alone."
-            )
-        data = self.app.serializer.dump_meta(meta, task=self.name)
-        if request is not None:
-            reports.progress(number, state, data)
-
     def heartbeat(self) -> None:
         """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.
 
@@ -305,9 +186,6 @@ class Task(TaskCalls[P, R]):
 
     def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
         """Enqueues a call for each of *arguments*, all with the same options; *using* is as of :meth:`send`."""
-        if options and (options.get("link") or options.get("link_error")):
-            signatures = [self.signature(args, kwargs, **options) for args, kwargs in arguments]
-            return enqueue_side_by_side(signatures, using)
         arounds = self.app.middlewares.enqueue
         if not arounds:
             return self.send([self.call(args, kwargs, **options) for args, kwargs in arguments], using)
@@ -323,72 +201,28 @@ class Task(TaskCalls[P, R]):
         self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, **options: Unpack[CallOptions]
     ) -> Call:
         """The call as a record for the queue. Raises before anything is written when it cannot be one."""
-        if self.subscription is not None:
-            raise EnqueueError(
-                f"the task {self.name!r} is called by workers, for {self.subscription}. To run its function here and "
-                "now, call the task itself, with what it takes."
-            )
+        self.check_callable()
         args, kwargs = as_arguments(args, kwargs)
-        self._parameters.check(self.name, args, kwargs)
+        self.parameters.check(self.name, args, kwargs)
+        return self.prepared(args, kwargs, None, options)
+
+    def check_callable(self) -> None:
+        """Raises :class:`EnqueueError` for a task that programs do not call."""
+
+    def prepared(self, args: Sequence[Any], kwargs: Mapping[str, Any], step: int | None, options: CallOptions) -> Call:
+        """The same of arguments that were checked, with what features have to say of it: *step* is as for them."""
         call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
         for feature in self.prepared_by:
-            call = feature.prepare(call, self, args, kwargs)
-        return call if self.gates is None else call._replace(gates=self.gates.of(args, kwargs, call.queue))
-
-    def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
-        """The call as a record for a workflow, in which it is given *given* more arguments, the first ones."""
-        arounds = self.app.middlewares.enqueue
-        if not arounds:
-            return self._step(args, kwargs, given, **options)
-        call = OutgoingCall(self.name, args, kwargs, {**options})
-        return step_through(arounds, call, lambda each: self._step(each.args, each.kwargs, given, **each.options))
-
-    def _step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
-        if not given:
-            call = self.call(args, kwargs, **options)
-        elif self.subscription is not None:
-            call = self.call(args, kwargs)  # which says why not
-        else:
-            whole = (*(Placeholder() for _ in range(given)), *args)
-            fits = self._parameters.take
-            if not fits(whole, kwargs) and any(fits(whole[more:], kwargs) for more in range(1, given + 1)):
-                raise EnqueueError(_no_room(self.name, args, given))
-            self._parameters.check(self.name, whole, kwargs)
-            call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
-            if self.gates is not None:
-                call = call._replace(gates=self.gates.of_step(whole, kwargs, call.queue))
-        if self.options.unique is not None:
-            raise EnqueueError(
-                f"the task {self.name!r} is unique, and a call that is merged into another one cannot be part of a "
-                "workflow. Use another task for the step."
-            )
+            call = feature.prepare(call, self, args, kwargs, step)
         return call
-
-    def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
-        """The call as a signature, for workflows. After another one it is given the result of that first."""
-        return TaskSignature(self, args, kwargs)
-
-    def si(self, *args: Any, **kwargs: Any) -> TaskSignature:
-        """The same; it is not given the result of what it follows."""
-        return TaskSignature(self, args, kwargs, immutable=True)
-
-    def signature(
-        self,
-        args: Sequence[Any] | None = (),
-        kwargs: Mapping[str, Any] | None = None,
-        *,
-        immutable: bool = False,
-        **options: Unpack[CallOptions],
-    ) -> TaskSignature:
-        """The same, with options of the call."""
-        return TaskSignature(self, args, kwargs, immutable=immutable).set(**options)
 
     def send(self, calls: Sequence[Call], using: Any = None) -> list[AsyncResult[R]]:
         """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run."""
-        return send_calls(self.app, calls, using, ignored=self.options.ignore_result)
+        return self.app.enqueue_calls(calls, using, ignored=self.options.ignore_result)
 
     @cached_property
-    def _parameters(self) -> Parameters:
+    def parameters(self) -> Parameters:
+        """What calls of it take."""
         if self.options.batching is not None:  # it is given requests, whatever their arguments are
             return Parameters(lambda *_args, **_kwargs: None, ())
         return Parameters(self.function, (self,) if self.options.bind else ())
@@ -409,55 +243,11 @@ def check_calls(calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Ar
     return found
 
 
-def send_calls(app: App, calls: Sequence[Call], using: Any = None, *, ignored: bool = False) -> list[AsyncResult[Any]]:
-    """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run.
-
-    *ignored*: their task ignores its results.
-    """
-    if app.always_eager:
-        return app.run_eagerly(calls)
-    return results_of(app, calls, app.enqueuer.enqueue(calls, using), ignored=ignored, committed=using is None)
-
-
-class TaskDecorator(Protocol[O]):
-    """``@task`` and ``@task(**options)``."""
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(
-        self, function: None = None, /, *args: O.args, **options: O.kwargs
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
-
-    def __get__(self, app: Any, owner: Any = None, /) -> TaskDecorator[O]:
-        """The same as a method of *app*."""
-
-
-class FedDecorator(Protocol[O]):
-    """``@app.on_change(table, **options)`` and its like."""
-
-    def __call__(self, *args: O.args, **options: O.kwargs) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Returns the decorator."""
-
-    def __get__(self, app: Any, owner: Any = None, /) -> FedDecorator[O]:
-        """The same as a method of *app*."""
-
-
-def fed_decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., Any]], FedDecorator[O]]:
-    """As :func:`decorator`, for a method that takes what feeds the task first."""
-    return shows(declared)
-
-
-def decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
-    """Has a function or method of ``**options`` show those that are *declared*, to people and to type checkers."""
-    return shows(declared)
-
-
 _unbound: list[Task[..., Any]] = []
-_apps: WeakSet[App] = WeakSet()
+_apps: WeakSet[FBTasks] = WeakSet()
 
 
-def keep_app(app: App) -> None:
+def keep_app(app: FBTasks) -> None:
     """Has free-standing tasks find *app*, when it includes their modules."""
     _apps.add(app)
 
@@ -469,143 +259,43 @@ def _find_app(task: Task[..., Any]) -> None:
         found[0].register(task)
 
 
-@decorator(TaskOptions)
-def task(function: Any = None, /, **options: Any) -> Any:
-    """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
-    return define(function, options, _keep_unbound)
-
-
-shared_task = task
-"""Celery's word for it."""
-
-
-def _no_room(task: str, args: Sequence[Any], given: int) -> str:
-    """Returns what is wrong with a step that does not take the *given* arguments in front of its own *args*."""
-    if given > 1:
-        return (
-            f"{task!r} has no room for the id of the task that failed, and its error, which come before the arguments "
-            f"{checks.shown(tuple(args))}. Give the task two parameters for them, or use .si(...), which is given none."
-        )
-    return (
-        f"{task!r} has no room for the result of what it follows, which comes before the arguments "
-        f"{checks.shown(tuple(args))}. Give the task a parameter for it, or use .si(...), which is not given it."
-    )
-
-
 def define(
     function: Any,
     options: Mapping[str, Any],
-    keep: Callable[[Task[..., Any]], Task[..., Any]],
-    kind: type[Task[..., Any]] | None = None,
+    keep: Callable[[Any], Any],
+    kind: type[Task[..., Any]],
+    root: type[Task[..., Any]],
+    declared: Any,
 ) -> Any:
     """The task made of *function*, as *keep* returns it; without a function the decorator that makes it.
 
-    *kind* is the class of the app's tasks. Raises :class:`TaskDefinitionError` for an option that does not exist.
+    *kind* is the class of the app's tasks, which is *root* or derives from it; *declared* has the options. Raises
+    :class:`TaskDefinitionError` for an option that does not exist.
     """
-    refuse_unknown(TaskOptions, options, unknown_of_task)
-    kind, options = _with_class(options, kind, TaskOptions)
-    checked = TaskOptions(**options)
+    refuse_unknown(declared, options, unknown("task option", "TASK_OPTIONS", declared))
+    kind, options = with_class(options, kind, root, declared)
+    checked = declared(**options)
 
-    def decorate(target: Callable[..., Any]) -> Task[..., Any]:
+    def decorate(target: Callable[..., Any]) -> Any:
         return keep(kind(target, checked))
 
     return decorate if function is None else decorate(function)
 
 
-def _with_class(
-    options: Mapping[str, Any], kind: type[Task[..., Any]] | None, declared: Any
+def with_class(
+    options: Mapping[str, Any], kind: type[Task[..., Any]], root: type[Task[..., Any]], declared: Any
 ) -> tuple[type[Task[..., Any]], dict[str, Any]]:
     """The class of a task with these options, *kind* unless they say otherwise, and the options with those of it."""
     base = options.get("base")
     if base is not None:
-        kind = check_class("base", base, Task)
-    if kind is None or kind is Task:
-        return Task, {**options}
-    return kind, {**class_options(kind, Task, options_of(declared)), **options}
+        kind = check_class("base", base, root)
+    if kind is root:
+        return root, {**options}
+    return kind, {**class_options(kind, root, options_of(declared)), **options}
 
 
-def define_fed(
-    source: type[ChangeSource] | type[EventSource],
-    what: str,
-    given: Mapping[str, Any],
-    options: Mapping[str, Any],
-    keep: Callable[[Any], Any],
-    kind: type[Task[..., Any]] | None = None,
-) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """The decorator of a task that a source feeds, as *keep* returns it. *given* and *options* are of the source, too.
-
-    Raises :class:`TaskDefinitionError` for an option that *what* does not have.
-    """
-    rest: dict[str, Any] = {**given, **options}
-    refuse_unknown(
-        (source, Delivery, CommonOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, CommonOptions)
-    )
-    subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
-    kind, rest = _with_class(rest, kind, CommonOptions)
-    checked = FedTaskOptions(**rest)
-    if checked.expires is not None:
-        raise TaskDefinitionError(
-            f"expires={checked.expires!r} is for calls and for rows of polled tables: a change or an event is handled, "
-            "however late. Leave it out, and compare the time of what the function is given."
-        )
-    return _fed_by(subscription, checked, keep, kind)
-
-
-def define_polling(
-    table: str,
-    options: Mapping[str, Any],
-    keep: Callable[[Any], Any],
-    kind: type[Task[..., Any]] | None = None,
-) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """The decorator of a task that is called for rows of *table*, as *keep* returns it.
-
-    Raises :class:`TaskDefinitionError` for an option that ``poll_table`` does not have.
-    """
-    rest: dict[str, Any] = {"table": table, **options}
-    refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, CommonOptions)
-    refuse_unknown((PollSource, CommonOptions), rest, refuse)
-    subscription = Subscription(_taken(PollSource, rest), Delivery())
-    kind, rest = _with_class(rest, kind, CommonOptions)
-    return _fed_by(subscription, FedTaskOptions(**rest), keep, kind)
-
-
-def _fed_by(
-    subscription: Subscription, options: CommonOptions, keep: Callable[[Any], Any], kind: type[Task[..., Any]]
-) -> Callable[[Callable[P, R]], Task[P, R]]:
-    if options.serializer is not None and options.ignore_result:
-        raise TaskDefinitionError(
-            f"serializer={options.serializer!r} has no effect: what comes from a source is JSON, and results are not "
-            "kept. Leave it out, or give ignore_result=False as well."
-        )
-    for word, value in (("ordered", options.ordered), ("unique", options.unique)):
-        if value is not None:
-            raise TaskDefinitionError(
-                f"{word}= is for calls: what a source brings is ordered and merged by options of its own, such as "
-                "order= and coalesce=. Leave it out."
-            )
-    keyed = [name for name, key in (options.limits or {}).items() if key is not None]
-    if keyed:
-        raise TaskDefinitionError(
-            f"limits={{{keyed[0]!r}: ...}} has a key, and a task that a source feeds has no arguments to count by: it "
-            f"may stand for many changes. Give {{{keyed[0]!r}: None}}, which counts all of them together."
-        )
-
-    def decorate(function: Callable[P, R]) -> Task[P, R]:
-        task = kind(function, options, subscription)
-        if isinstance(subscription.source, ChangeSource):
-            check_silent_name(task.name)
-        return keep(task)  # type: ignore[no-any-return]
-
-    return decorate
-
-
-def _taken(declared: type[T], options: dict[str, Any]) -> T:
-    """What *declared* makes of its options, which are taken out of *options*."""
-    kind: Any = declared
-    return kind(**{name: options.pop(name) for name in options_of(kind).keys() & options.keys()})  # type: ignore[no-any-return]
-
-
-def _keep_unbound(task: Task[..., Any]) -> Task[..., Any]:
+def keep_unbound(task: Task[..., Any]) -> Task[..., Any]:
+    """Keeps a free-standing task until an app includes its module."""
     _unbound.append(task)
     return task
 

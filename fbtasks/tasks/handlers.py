@@ -109,7 +109,7 @@ def check_class(what: str, kind: object, root: type) -> type[Any]:
     if not isinstance(kind, type) or not issubclass(kind, root):
         raise TaskDefinitionError(f"{what} {checks.shown(kind)} must be a class that derives from fbtasks.Task.")
     try:
-        inspect.signature(kind).bind(None, None, None)
+        inspect.signature(kind).bind(None, None)
     except (TypeError, ValueError):
         raise TaskDefinitionError(
             f"{what} {kind.__name__} has an __init__ of its own, which is not called as that of a task: give the class "

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
-from fbtasks.queue.result import AsyncResult
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.request import Request
+
+if TYPE_CHECKING:
+    from fbtasks.app import AsyncResult
 
 M = TypeVar("M")
 _ENQUEUE: Final = "around_enqueue"
@@ -124,11 +126,8 @@ def _method(middleware: Any, owner: str, name: str) -> Around | None:
 # Around the enqueueing
 
 
-class _NotYet(AsyncResult[Any]):
+class _NotYet:
     """The result of a call that is written together with others, when the last of them has passed the middleware."""
-
-    def __init__(self) -> None:
-        return
 
     def __repr__(self) -> str:
         return "<AsyncResult not enqueued yet>"
@@ -158,7 +157,7 @@ def enqueue_through(
     def note(call: OutgoingCall) -> AsyncResult[Any]:
         made.append(make(call))
         places.append(_NotYet())
-        return places[-1]
+        return cast("AsyncResult[Any]", places[-1])
 
     def at_once(call: OutgoingCall) -> AsyncResult[Any]:
         return write([make(call)])[0]
@@ -181,7 +180,7 @@ def step_through(arounds: Sequence[Around], call: OutgoingCall, make: Callable[[
 
     def note(changed: OutgoingCall) -> AsyncResult[Any]:
         made.append(make(changed))
-        return _NotYet()
+        return cast("AsyncResult[Any]", _NotYet())
 
     _pass(arounds, 0, call, note)
     if len(made) != 1:
@@ -208,12 +207,12 @@ def _pass(
         return _pass(arounds, at + 1, changed, last)
 
     result = function(call, go_on)
-    if not isinstance(result, AsyncResult):
+    if not isinstance(result, _NotYet) and not (hasattr(result, "id") and hasattr(result, "get")):
         raise EnqueueError(
             f"{_ENQUEUE} of the middleware {owner} returned {checks.shown(result)} for a call of {call.task!r}: "
             "`return next(call)`. To stop a call, raise an error, or return another result."
         )
-    return result
+    return cast("AsyncResult[Any]", result)
 
 
 # Around the run

@@ -1,19 +1,17 @@
 """The options of tasks, of calls and of ``self.retry()``. docs/reference/options.md describes them one by one."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, Final, TypedDict
 
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
-from fbtasks.features.limits import definition as limiting
-from fbtasks.features.limits.definition import Ordered, Unique
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
 from fbtasks.tasks import times, windows
 from fbtasks.tasks.call import MOST_TRIES
-from fbtasks.tasks.declare import Given, Refuse, given, options_of
+from fbtasks.tasks.declare import Refuse, options_of
 from fbtasks.tasks.request import Hook
 from fbtasks.tasks.retry import RetryPolicy
 
@@ -56,24 +54,8 @@ def _exception(what: str, value: object) -> BaseException:
     return value
 
 
-_OWN: Final = ("PENDING", "RETRY", "SUCCESS", "FAILURE", "REVOKED")
-
-
-def progress_word(what: str, value: object) -> str:
-    """How a task calls the state that it is in while it runs. Raises :class:`ConfigurationError` for what cannot be."""
-    if not isinstance(value, str) or not 0 < len(value) <= 50 or not value.isprintable():
-        raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 50 printable characters.")
-    if value in _OWN:
-        raise ConfigurationError(
-            f"{what} {value!r} is said of a task that does not run: return, or raise an error, and it has that state."
-        )
-    return value
-
-
 IDLE: Final = -9999
 """The lowest priority: tasks of it are claimed when nothing else is ready in the queues of a worker."""
-BATCH_WAIT: Final = 1.0
-"""Seconds that a call waits for its batch to be full, where nothing else is said."""
 _limit = optional(partial(checks.seconds, zero=False))
 
 
@@ -96,11 +78,6 @@ class CommonOptions(RetryPolicy):
     days: Annotated[str | None, optional(windows.day_names)] = None
     tz: Annotated[str | None, optional(windows.zone)] = None
     idle: Annotated[bool, checks.flag] = False
-    limits: Annotated[
-        Given[Mapping[str, limiting.Key] | str | None, Mapping[str, limiting.Key] | None], optional(limiting.limit_keys)
-    ] = given(None)
-    ordered: Annotated[Given[limiting.Key | bool | Ordered, Ordered | None], optional(limiting.ordered)] = given(None)
-    unique: Annotated[Given[bool | Unique | None, Unique | None], optional(limiting.unique)] = given(None)
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None
     on_retry: Annotated[Hook | None, checks.hook] = None
@@ -127,59 +104,12 @@ class CommonOptions(RetryPolicy):
         return None
 
 
-_batch = optional(partial(checks.number, least=1, most=limiting.MOST_IN_BATCH, unit="calls"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions(CommonOptions):
-    """The options of ``@app.task``."""
-
-    batch: Annotated[int | None, _batch] = None
-    wait: Annotated[float | None, optional(checks.seconds)] = None
-
-    def __post_init__(self) -> None:
-        CommonOptions.__post_init__(self)
-        if self.batch is not None:
-            self._check_batch()
-        elif self.wait is not None:
-            raise ConfigurationError(
-                f"wait={self.wait!r} is how long a call waits for its batch to be full: give batch= as well. To have "
-                "each call begin later, give it countdown=."
-            )
-
-    @property
-    def batching(self) -> tuple[int, float] | None:
-        """The same."""
-        return None if self.batch is None else (self.batch, BATCH_WAIT if self.wait is None else self.wait)
-
-    def _check_batch(self) -> None:
-        """Raises :class:`ConfigurationError` for what makes no sense with ``batch``."""
-        size = f"batch={self.batch}"
-        if self.ordered is not None:
-            raise ConfigurationError(
-                f"{size} runs calls together, and ordered= has one run at a time: leave out one. Within a batch, calls "
-                "of one priority come in the order of enqueueing."
-            )
-        if self.limits is not None:
-            raise ConfigurationError(
-                f"{size} lets in calls together, and limits={[*self.limits]} one by one, so that no batch would be "
-                "full: leave out one. How many batches run at once is limited by a queue with a worker of its own: "
-                "fbtasks worker -Q NAME -c 2."
-            )
-        if self.transactional:
-            raise ConfigurationError(
-                f"{size} gives each call an end of its own, and transactional=True is one transaction, which cannot "
-                "undo what was done for one of them alone: leave out one. The function can use a connection of "
-                "app.connect()."
-            )
-
-
 class CallOptions(TypedDict, total=False):
     """The options of one call. Those left out, or None, are as the task says.
 
     What is right for the last ones depends on the app, which checks them:
     :meth:`fbtasks.queue.enqueuing.Enqueuer.make_call`.
-    Of *link* and *link_error* :meth:`fbtasks.features.workflows.canvas.Signature.set` makes a workflow.
+    Of *link* and *link_error* the tasks of an app with workflows make one.
     """
 
     countdown: Annotated[float | None, times.countdown]
@@ -214,6 +144,17 @@ def unknown(what: str, words: str, *declared: type, kind: type[FBTasksError] = T
     return refuse
 
 
-unknown_of_task = unknown("task option", "TASK_OPTIONS", TaskOptions)
+@cache
+def with_options(base: type[CommonOptions], *more: type) -> type[CommonOptions]:
+    """Returns *base* with the options of *more*, which are dataclasses derived from it, or TypedDicts."""
+    records = tuple(each for each in more if issubclass(each, CommonOptions))
+    said = {name: each for one in more if one not in records for name, each in one.__annotations__.items()}
+    bases = records if base is CommonOptions and records else (base, *records)
+    if not said and len(bases) == 1:
+        return bases[0]
+    fields = [(name, each, field(default=None)) for name, each in said.items()]
+    return make_dataclass("TaskOptions", fields, bases=bases, frozen=True, kw_only=True)
+
+
 unknown_of_call = unknown("option of a call", "CALL_OPTIONS", CallOptions, kind=EnqueueError)
 unknown_of_retry = unknown("argument of retry()", "RETRY_OPTIONS", RetryOptions, kind=ConfigurationError)

@@ -57,7 +57,7 @@ class Consumer:
         self._waker = Waker()
         self._listener = WatchedListener(app.database, self._events, self.wake)
         self._turn = HostLock(app.settings.url)
-        self._outcomes = Outcomes(self._turn, app.enqueuer.prepare)
+        self._outcomes = Outcomes(self._turn, app.features["workflows"].prepare_plan)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
         self._hand_out = HandOut(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from fbtasks.app import FBTasks
+from fbtasks.app import FBTasks, Task
 from fbtasks.errors import HeartbeatTimeout, SerializationError, TimeLimitExceeded
 from fbtasks.features.sources.runs import Run, members
 from fbtasks.tasks.call import Claim, Failed, Outcome, Retry, Several
-from fbtasks.tasks.definition import Task
 
 HOOKS: Final = 60.0
 """Seconds that the on_failure hooks of a task may take together."""

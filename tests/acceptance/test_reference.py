@@ -12,14 +12,16 @@ from support.sql import rows
 
 import fbtasks
 from fbtasks import FBTasks, Task
+from fbtasks.app import OnChange, OnEvent, PollTable, TaskOptions
 from fbtasks.cli import main
 from fbtasks.config import Settings
 from fbtasks.features.limits.definition import LimitOptions
+from fbtasks.features.limits.options import LimitedTask
 from fbtasks.features.queues.definition import QueueOptions
 from fbtasks.features.schedules.definition import ScheduleOptions
-from fbtasks.features.sources.options import FedTaskOptions, OnChange, OnEvent, PollTable
+from fbtasks.features.sources.options import FedTaskOptions
 from fbtasks.tasks.declare import options_of
-from fbtasks.tasks.options import CallOptions, TaskOptions
+from fbtasks.tasks.options import CallOptions
 from fbtasks.testing import drain
 
 ROOT = Path(__file__).parents[2]
@@ -60,9 +62,30 @@ def test_public_members_are_described(kind):
             "queues_served",
             "queues_known",
             "feeds",
-            "schedule",
+            "features",
+            "task_root",
+            "task_options",
+            "fed_options",
+            "known_task",
+            "call_by_name",
+            "enqueue_calls",
+            "queues",
+            "limits",
         },
-        "Task": {"call", "enqueue", "send", "step", "bound_to", "is_async", "in_order"},
+        "Task": {
+            "call",
+            "enqueue",
+            "send",
+            "step",
+            "bound_to",
+            "is_async",
+            "in_order",
+            "prepared",
+            "is_called",
+            "check_callable",
+            "parameters",
+            "subscription",
+        },
     }.get(kind.__name__, set())
     members = {name for each in kind.__mro__[:-1] for name in vars(each) if not name.startswith("_")} - internal
     missing = {name for name in members if not re.search(rf"`(await )?{name}\b|\b{name}`", text)}
@@ -116,7 +139,8 @@ def test_every_option_is_described_with_its_default(declared, heading):
     if declared is Settings:
         del options["name"], options["url"]  # in the heading
     elif issubclass(declared, FedTaskOptions):  # those of @app.task have their own table
-        options = {name: options[name] for name in options.keys() - options_of(FedTaskOptions) - {"table", "event"}}
+        of_tasks = options_of(FedTaskOptions).keys() | options_of(LimitedTask).keys() | {"table", "event"}
+        options = {name: options[name] for name in options.keys() - of_tasks}
     assert table.keys() - ({"args", "kwargs"} - options.keys()) == options.keys()
     for name, option in options.items():
         said = table[name]

@@ -161,7 +161,7 @@ def states(app):
 
 @pytest.fixture
 def recorder(app):
-    with closing(Recorder(HostLock(app.settings.url), prepare=app.enqueuer.prepare)) as recorder:
+    with closing(Recorder(HostLock(app.settings.url), prepare=app.features["workflows"].prepare_plan)) as recorder:
         yield recorder
 
 
@@ -201,7 +201,7 @@ def test_while_another_transaction_holds_the_row(app, steps, recorder):
         with pytest.raises(ConflictError):
             recorder.record(session, 1, [finished], 1)
         with session.transaction() as transaction:  # of a transactional task, which does not wait
-            waiting = Recorder(HostLock(app.settings.url), 7, app.enqueuer.prepare)
+            waiting = Recorder(HostLock(app.settings.url), 7, app.features["workflows"].prepare_plan)
             assert waiting._finish(transaction, 1, [finished])[0].stands == finished.claim.claim_id
         other.rollback()
         assert recorder.record(session, 1, [finished], 1) == []

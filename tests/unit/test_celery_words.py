@@ -14,9 +14,9 @@ import pytest
 
 import fbtasks
 from fbtasks import AsyncResult, ConfigurationError, EnqueueError, FBTasks, Request, TaskDefinitionError
+from fbtasks.app import TaskOptions
 from fbtasks.cli import main
 from fbtasks.tasks import celery_words
-from fbtasks.tasks.options import TaskOptions
 from fbtasks.worker.options import POOLS
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "from-celery.md"

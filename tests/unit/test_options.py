@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fbtasks import FBTasks, RetryPolicy, Task, task
+from fbtasks.app import OnChange, OnEvent, PollTable, TaskOptions
 from fbtasks.config import Settings
-from fbtasks.features.sources.options import OnChange, OnEvent, PollTable
 from fbtasks.tasks.declare import options_of
 from fbtasks.tasks.definition import TaskCalls
-from fbtasks.tasks.options import CallOptions, RetryOptions, TaskOptions
+from fbtasks.tasks.options import CallOptions, RetryOptions
 
 app = FBTasks("a", "firebird:///nosuch/queue.fdb")
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from fbtasks.errors import ConfigurationError, DuplicateTask, EnqueueError, TaskDefinitionError
 from fbtasks.feature import Asked, Deployed, Feature, Problem, Told
+from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, define_limit, limit_name
+from fbtasks.features.limits.gates import Gates, Unknown
+from fbtasks.features.limits.known import KnownLimits
+from fbtasks.features.limits.options import BatchedTask, LimitedTask
+from fbtasks.system import checks
+from fbtasks.tasks.call import Batch, Call, Gate, OnDuplicate
+from fbtasks.tasks.declare import refuse_unknown
+from fbtasks.tasks.function import check_batch_function
+from fbtasks.tasks.options import unknown
 
 if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
     from fbtasks.firebird.session import Session
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
     from fbtasks.tasks.call import TaskRow
+    from fbtasks.tasks.definition import Task
 
 
 class Limits(Feature):
@@ -21,12 +33,104 @@ class Limits(Feature):
     name = "limits"
     schema = Path(__file__).with_name("schema")
     hooks = frozenset({"ENQUEUING", "FEED", "FEED_BATCHES", "HAS_ROOM", "LINE", "OWNER", "ROOM", "TOOK"})
+    options = BatchedTask
+    fed_options = LimitedTask
+
+    def bind(self, app: FBTasks) -> None:
+        """Makes it the feature of *app*, once."""
+        super().bind(app)
+        self.definitions: dict[str, LimitDefinition] = {}
+        """What the app has said of limits, by their names; tasks with an order and the like have some of their own."""
+        self.gates: dict[str, Gates] = {}
+        """What calls of tasks have to pass, by the names of the tasks that have limits."""
+        self.known = KnownLimits(app, self.definitions)
+
+    def define(self, name: str, options: Mapping[str, Any]) -> LimitDefinition:
+        """Defines a limit of the app. Raises :class:`ConfigurationError` for options that cannot be."""
+        limit_name("name", name)
+        refuse_unknown(LimitOptions, options, unknown("option of a limit", "APP_OPTIONS", LimitOptions))
+        return self.add(define_limit(name, LimitOptions(**options)))
+
+    def add(self, definition: LimitDefinition) -> LimitDefinition:
+        """Makes *definition* one of the app's. Raises :class:`ConfigurationError` for another one of its name."""
+        if self.definitions.setdefault(definition.name, definition) != definition:
+            raise ConfigurationError(
+                f"the limit {definition.name!r} is defined twice in the app {self.app.name!r}: keep one of them."
+            )
+        return definition
+
+    def declare(self, task: Task[..., Any]) -> bool:
+        """Checks the limits of *task*, and defines those that are its own. Returns whether it has any."""
+        options = task.options
+        if not isinstance(options, LimitedTask):
+            return False
+        batch = options.batching
+        if options.limits is None and options.ordered is None and options.unique is None and batch is None:
+            return False
+        if not task.is_called:
+            _check_fed(options)
+        first = (task,) if options.bind else ()
+        if batch is not None:
+            check_batch_function(task.function, first)
+        gates = Gates(task.name, task.function, first, options.limits, options.ordered, options.unique, batch)
+        for limit in gates.own:
+            self.add(limit)
+        missing = next((name for name in gates.names if name not in self.definitions), None)
+        if missing is not None:
+            close = checks.did_you_mean(missing, self.definitions)
+            raise TaskDefinitionError(
+                f"the task {task.name!r} names the limit {missing!r}, which the app {self.app.name!r} does not "
+                f"define.{close} Call app.limit({missing!r}, at_once=...) or (..., rate=...) before the task."
+            )
+        rates = [name for name in gates.names if self.definitions[name].period is not None]
+        if len(rates) > 1:
+            raise TaskDefinitionError(
+                f"the task {task.name!r} has the rates {' and '.join(rates)}: a task has one rate at most."
+            )
+        self.gates[task.name] = gates
+        return True
+
+    def prepare(
+        self,
+        call: Call,
+        task: Task[..., Any] | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        step: int | None = None,
+    ) -> Call:
+        """Returns the call with the gates that it has to pass. Raises :class:`EnqueueError` when a key cannot be told.
+
+        A key of a step that needs a result which is not known yet is told by the worker that claims the step.
+        """
+        if task is None:
+            return call
+        gates = self.gates[task.name]
+        if step is None:
+            return call._replace(gates=gates.of(args, kwargs, call.queue))
+        if cast(LimitedTask, task.options).unique is not None:
+            raise EnqueueError(
+                f"the task {task.name!r} is unique, and a call that is merged into another one cannot be part of a "
+                "workflow. Use another task for the step."
+            )
+        if not step:
+            return call._replace(gates=gates.of(args, kwargs, call.queue))
+        return call._replace(gates=gates.of_step((*(Unknown() for _ in range(step)), *args), kwargs, call.queue))
+
+    def ready(self, batch: Batch | None) -> None:
+        """Has the database know the limits of *batch*, once for each limit and queue.
+
+        Raises :class:`DuplicateTask` when two calls of it have one key and their task refuses that, and
+        :class:`EnqueueError` when a limit is not in the database, and its user may not bring it in.
+        """
+        if batch is not None:
+            _refuse_duplicates(batch.calls)
+            batch.owners |= self.known.of(batch)
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of limits."""
         from fbtasks.features.limits.duty import sync_limits
 
-        changed = sync_limits(session, self.app.name, self.app.limits.values())
+        changed = sync_limits(session, self.app.name, self.definitions.values())
         return Deployed(changed, [f"Limit {each}." for each in changed])
 
     # For operators, whose modules no other process imports.
@@ -56,3 +160,31 @@ class Limits(Feature):
         from fbtasks.features.limits.operations import find_problems
 
         return find_problems(session)
+
+
+def _check_fed(options: LimitedTask) -> None:
+    """Raises :class:`TaskDefinitionError` for limits of a task that is not called with arguments."""
+    for word, value in (("ordered", options.ordered), ("unique", options.unique)):
+        if value is not None:
+            raise TaskDefinitionError(
+                f"{word}= is for calls: what a source brings is ordered and merged by options of its own, such as "
+                "order= and coalesce=. Leave it out."
+            )
+    keyed = next((name for name, key in (options.limits or {}).items() if key is not None), None)
+    if keyed is not None:
+        raise TaskDefinitionError(
+            f"limits={{{keyed!r}: ...}} has a key, and a task that a source feeds has no arguments to count by: it "
+            f"may stand for many changes. Give {{{keyed!r}: None}}, which counts all of them together."
+        )
+
+
+def _refuse_duplicates(calls: Sequence[Call | None]) -> None:
+    seen: set[Gate] = set()
+    for call in calls if len(calls) > 1 else ():
+        for gate in () if call is None else call.gates:
+            if gate.on_duplicate is OnDuplicate.RAISE and gate in seen and call is not None:
+                raise DuplicateTask(
+                    f"two of the {len(calls)} calls of {call.name!r} have one key, which its conflict='raise' refuses. "
+                    "Nothing was enqueued. Leave one of them out."
+                )
+            seen.add(gate)

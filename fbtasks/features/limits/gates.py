@@ -26,7 +26,7 @@ MOST_LIMITS: Final = 10
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
-class Placeholder:
+class Unknown:
     """Stands for the result of another step where that is not known yet."""
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ def _having(arguments: Sequence[str]) -> str:
 
 def _is_unknown(value: object) -> bool:
     several = value if isinstance(value, tuple) else (value,)
-    return any(isinstance(each, Placeholder) for each in several)
+    return any(isinstance(each, Unknown) for each in several)
 
 
 def _on_duplicate(options: Unique, limit: LimitDefinition) -> OnDuplicate:

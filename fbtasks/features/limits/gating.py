@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
+from fbtasks.features.limits import Limits
 from fbtasks.features.limits.gates import Gates
 from fbtasks.queue.codec import pack_gates
 from fbtasks.run.inputs import given_by
@@ -16,7 +17,8 @@ class Gating:
 
     def __init__(self, app: FBTasks) -> None:
         self._app = app
-        self._gates = {name: task.gates for name, task in app.tasks.items() if task.gates is not None}
+        self._feature: Limits = app.features["limits"]
+        self._gates = self._feature.gates if app.tasks else {}
 
     @property
     def has_any(self) -> bool:
@@ -45,5 +47,5 @@ class Gating:
         found = gates.of([*given_by(claim.inputs, self._app.serializer), *args], kwargs, claim.queue)
         if claim.wanted or claim.inputs:
             found = tuple(gate for gate in found if gate.on_duplicate is None)
-        limits = {gate.limit: self._app.enqueuer.limits.note(gate.limit, claim.queue) for gate in found}
+        limits = {gate.limit: self._feature.known.note(gate.limit, claim.queue) for gate in found}
         return pack_gates(found, limits).decode("ascii")

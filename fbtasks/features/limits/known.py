@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from fbtasks.database.database import Database
 from fbtasks.errors import AuthenticationError, EnqueueError
 from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.definition import LimitDefinition
@@ -13,16 +13,18 @@ from fbtasks.features.limits.duty import bring_in
 from fbtasks.firebird.session import Session
 from fbtasks.tasks.call import Call, Owner
 
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+
 logger = logging.getLogger(__name__)
 
 
 class KnownLimits:
     """Limits by their names, each looked for once; what is not there yet is brought in."""
 
-    def __init__(self, app: str, database: Database, definitions: Mapping[str, LimitDefinition]) -> None:
+    def __init__(self, app: FBTasks, definitions: Mapping[str, LimitDefinition]) -> None:
         """*definitions*: what the app says of limits, which may grow."""
         self._app = app
-        self._database = database
         self._definitions = definitions
         self._limits: dict[str, Owner] = {}
         self._uses: set[tuple[str, str]] = set()
@@ -40,9 +42,10 @@ class KnownLimits:
 
     def note(self, name: str, queue: str) -> Owner:
         """Finds the limit *name*, and notes that tasks of *queue* have to pass it."""
-        self._database.make_ready()
-        limit = self._limits.get(name) or self._database.use(lambda session: self._find(session, name))
-        self._database.use(lambda session: admission.note_use(session, limit, queue))
+        database = self._app.database
+        database.make_ready()
+        limit = self._limits.get(name) or database.use(lambda session: self._find(session, name))
+        database.use(lambda session: admission.note_use(session, limit, queue))
         self._limits[name] = limit
         self._uses.add((name, queue))
         return limit
@@ -64,7 +67,7 @@ class KnownLimits:
 
     def _bring_in(self, session: Session, definition: LimitDefinition) -> None:
         try:
-            bring_in(session, self._app, definition, only_new=True)
+            bring_in(session, self._app.name, definition, only_new=True)
         except AuthenticationError as error:
             raise EnqueueError(
                 f"the limit {definition.name!r} is not in the database yet, and this user may not bring it in. Run "

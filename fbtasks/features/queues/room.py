@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.database.database import Database
 from fbtasks.errors import AuthenticationError, EnqueueError, QueueFull
 from fbtasks.features.queues.definition import QueueDefinition
 from fbtasks.features.queues.duty import bring_in
 from fbtasks.firebird.session import READ
-from fbtasks.queue.notify.results import ResultListener
+from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.system.showing import count
-from fbtasks.tasks.call import Call
+from fbtasks.tasks.call import Batch, Call
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 _FIRST: Final = 0.05
 _LAST: Final = 1.0
 """Seconds between two attempts of a call that waits; an event makes the next one earlier."""
@@ -30,10 +31,10 @@ _MOST_EVENTS: Final = 15
 class QueueRoom:
     """What an app's process does about the limits of its queues before it enqueues, and when one is full."""
 
-    def __init__(self, app: str, database: Database, queues: Mapping[str, QueueDefinition]) -> None:
+    def __init__(self, app: FBTasks, queues: Mapping[str, QueueDefinition]) -> None:
+        """*queues*: what the app says of its queues, which may grow."""
         self._app = app
-        self._database = database
-        self.queues = queues
+        self._queues = queues
         self._known: set[str] = set()
         """Queues of which the database knows what is said of them, as this process has seen."""
         self._listener: ResultListener | None = None
@@ -44,15 +45,14 @@ class QueueRoom:
         Another definition that is there stays: that of a newer program, or one that workers have not brought in yet.
         Raises :class:`EnqueueError` when the database's user may not bring it in.
         """
-        for queue in [queue for queue in queues if queue in self.queues and queue not in self._known]:
-            self._check(self.queues[queue])
+        for queue in [queue for queue in queues if queue in self._queues and queue not in self._known]:
+            self._check(self._queues[queue])
             self._known.add(queue)
 
     def _check(self, definition: QueueDefinition) -> None:
-        self._database.make_ready()
-        found = self._database.use(
-            lambda session: session.call("FBTASKS_PRODUCER.POLICY_HASH", definition.queue, kind=READ)
-        )
+        database = self._app.database
+        database.make_ready()
+        found = database.use(lambda session: session.call("FBTASKS_PRODUCER.POLICY_HASH", definition.queue, kind=READ))
         if found is None:
             self._bring_in(definition)
         elif found != definition.hash:
@@ -64,48 +64,60 @@ class QueueRoom:
 
     def _bring_in(self, definition: QueueDefinition) -> None:
         try:
-            self._database.use(lambda session: bring_in(session, self._app, definition, only_new=True))
+            self._app.database.use(lambda session: bring_in(session, self._app.name, definition, only_new=True))
         except AuthenticationError as error:
             raise EnqueueError(
                 f"the limit of the queue {definition.queue!r} is not in the database yet, and this user may not bring "
                 f"it in. Run 'fbtasks migrate -A' as the owner of the database, or start a worker: {error}"
             ) from error
 
-    def wait_for(self, enqueue: Callable[[], T], calls: Iterable[Call]) -> T:
-        """What *enqueue* returns, which writes *calls*; tried again while a queue of theirs is full, if it waits."""
-        try:
-            return enqueue()
-        except QueueFull:
-            patience = max((self._patience(call.queue) for call in calls), default=0.0)
-            if patience <= 0:
-                raise
-        return self._wait(enqueue, patience)
+    def wait(self, full: QueueFull, batch: Batch) -> bool:
+        """Waits for room in the queues of *batch*, as long as they say. Returns whether to try it again.
 
-    def _patience(self, queue: str) -> float:
-        definition = self.queues.get(queue)
+        Raises :class:`QueueFull` when they were still full after that time.
+        """
+        wait = batch.kept.get("queues")
+        if wait is None:
+            patience = max((self._patience(call) for call in batch), default=0.0)
+            if patience <= 0 or batch.until_written is None:
+                return False
+            waiter = batch.until_written.enter_context(self._listening().waiter())
+            wait = batch.kept["queues"] = _Wait(patience, waiter)
+        wait.go_on(full)
+        return True
+
+    def _patience(self, call: Call) -> float:
+        definition = self._queues.get(call.queue)
         return definition.wait_for if definition is not None and definition.when_full == "wait" else 0.0
-
-    def _wait(self, enqueue: Callable[[], T], patience: float) -> T:
-        deadline = clock.monotonic() + patience
-        pause = _FIRST
-        with self._listening().waiter() as waiter:
-            while True:
-                left = deadline - clock.monotonic()
-                waiter.wait(min(pause * random.uniform(0.5, 1.0), max(left, 0.0)))  # noqa: S311  # not all at once
-                try:
-                    return enqueue()
-                except QueueFull as error:
-                    if left <= 0 or waiter.closed:
-                        raise QueueFull(f"{error} It was still full after {count(patience, 'second')}.") from error
-                pause = min(pause * _SLOWER, _LAST)
 
     def _listening(self) -> ResultListener:
         if self._listener is None:
-            waits = [queue for queue, each in self.queues.items() if each.when_full == "wait"]
-            self._listener = ResultListener(self._database, [f"fbtasks:room:{queue}" for queue in waits[:_MOST_EVENTS]])
+            waits = [queue for queue, each in self._queues.items() if each.when_full == "wait"]
+            events = [f"fbtasks:room:{queue}" for queue in waits[:_MOST_EVENTS]]
+            self._listener = ResultListener(self._app.database, events)
         return self._listener
 
     def close(self) -> None:
         """Stops listening; calls that wait make a last attempt."""
         if self._listener is not None:
             self._listener.close()
+
+
+class _Wait:
+    """The wait of one batch for room."""
+
+    def __init__(self, patience: float, waiter: Waiter) -> None:
+        self._patience = patience
+        self._waiter = waiter
+        self._deadline = clock.monotonic() + patience
+        self._pause = _FIRST
+        self._is_last = False
+
+    def go_on(self, full: QueueFull) -> None:
+        """Waits until the next attempt. Raises :class:`QueueFull` when the last one was made."""
+        if self._is_last:
+            raise QueueFull(f"{full} It was still full after {count(self._patience, 'second')}.") from full
+        left = self._deadline - clock.monotonic()
+        self._waiter.wait(min(self._pause * random.uniform(0.5, 1.0), max(left, 0.0)))  # noqa: S311  # not all at once
+        self._is_last = left <= 0 or self._waiter.closed
+        self._pause = min(self._pause * _SLOWER, _LAST)

@@ -14,7 +14,6 @@ from fbtasks.system.checks import optional
 from fbtasks.tasks import windows
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import check_fields
-from fbtasks.tasks.options import TaskOptions
 
 _MISSED: Final = ("one", "skip", "all")
 
@@ -89,11 +88,6 @@ class ScheduleOptions(TickOptions):
     queue: Annotated[str | None, optional(checks.queue_name)] = None
     priority: Annotated[int | None, optional(checks.priority)] = None
     """None, as for the queue: as the task says."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Periodic(TaskOptions, TickOptions):
-    """The arguments of ``app.periodic()``. No record is made: signatures and type checkers have them from here."""
 
 
 class Schedule(NamedTuple):

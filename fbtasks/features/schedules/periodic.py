@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from fbtasks.errors import FBTasksError, TaskDefinitionError
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions
 from fbtasks.features.schedules.ticking import every_ms
-from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows
-from fbtasks.tasks.definition import Task, define
+from fbtasks.tasks.definition import Task
 from fbtasks.tasks.function import as_arguments
-from fbtasks.tasks.options import TaskOptions, task_name, unknown
+from fbtasks.tasks.options import task_name, unknown
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+    from fbtasks.features.schedules import Schedules
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
 R = TypeVar("R")
 _WINDOW = ("run_between", "days")
-
-
-class Owner(Protocol):
-    """The app as this module knows it."""
-
-    enqueuer: Enqueuer
-
-    def register(self, task: Task[..., Any]) -> Task[..., Any]:
-        """Makes *task* one of the app's."""
-
-    def schedule(self, task: Task[..., Any] | str, options: ScheduleOptions) -> Schedule:
-        """Makes a schedule of *task* one of the app's."""
 
 
 class AddPeriodic(Protocol[O]):
@@ -49,13 +40,14 @@ def adding(declared: Callable[O, ScheduleOptions]) -> Callable[[Callable[..., Sc
     return shows(declared)
 
 
-def decorator(app: Owner, options: Mapping[str, Any]) -> Callable[[Callable[P, R]], Task[P, R]]:
+def decorator(schedules: Schedules, options: Mapping[str, Any]) -> Callable[[Callable[P, R]], Task[P, R]]:
     """The decorator of ``app.periodic(**options)``, for a task or for a function, which becomes one.
 
     Raises :class:`TaskDefinitionError` and :class:`ConfigurationError` for options that cannot be.
     """
-    refuse = unknown("option of periodic", "TASK_OPTIONS", ScheduleOptions, TaskOptions)
-    refuse_unknown((ScheduleOptions, TaskOptions), options, refuse)
+    app = schedules.app
+    refuse = unknown("option of periodic", "TASK_OPTIONS", ScheduleOptions, app.task_options)
+    refuse_unknown((ScheduleOptions, app.task_options), options, refuse)
     own = {name: value for name, value in options.items() if name in options_of(ScheduleOptions)}
     rest = {name: value for name, value in options.items() if name not in own}
     if "tz" in own and any(name in rest for name in _WINDOW):  # it is the zone of both
@@ -76,38 +68,36 @@ def decorator(app: Owner, options: Mapping[str, Any]) -> Callable[[Callable[P, R
             task = target
         else:
             of_task = {name: own[name] for name in ("queue", "priority") if own.get(name) is not None}
-            task = define(target, {**rest, **of_task}, app.register)
-        app.schedule(task, checked)
+            task = app.task(target, **rest, **of_task)
+        schedules.schedule(task, checked)
         return task
 
     return decorate
 
 
-def make_schedule(
-    task: Task[..., Any] | str, options: ScheduleOptions, enqueuer: Enqueuer, default_tz: str
-) -> Schedule:
+def make_schedule(task: Task[..., Any] | str, options: ScheduleOptions, app: FBTasks) -> Schedule:
     """The schedule that *options* make of *task*, or of one that this app does not have.
 
     Raises :class:`TaskDefinitionError` for arguments that the task does not take, or that cannot be in the queue.
     """
     name = options.name or (task.name if isinstance(task, Task) else task_name("name", task))
     try:
-        call = _call(task, options, enqueuer)
+        call = _call(task, options, app)
     except FBTasksError as error:
         raise TaskDefinitionError(f"the schedule {checks.shown(name)}: {error}") from error
     return Schedule(
         name,
         options.cron,
         None if options.every is None else every_ms("every", options.every),
-        None if options.cron is None else options.tz or default_tz,
+        None if options.cron is None else options.tz or app.settings.zone_name,
         options.missed,
         options.paused,
         call,
     )
 
 
-def _call(task: Task[..., Any] | str, options: ScheduleOptions, enqueuer: Enqueuer) -> Call:
+def _call(task: Task[..., Any] | str, options: ScheduleOptions, app: FBTasks) -> Call:
     if isinstance(task, Task):
         return task.call(options.args, options.kwargs, queue=options.queue, priority=options.priority)
     args, kwargs = as_arguments(options.args, options.kwargs)
-    return enqueuer.make_call(task, args, kwargs, queue=options.queue, priority=options.priority)
+    return app.call_by_name(task, args, kwargs, queue=options.queue, priority=options.priority)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fbtasks.database import guests
+from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Asked, Deployed, Feature, Problem, Told
+from fbtasks.features.sources.definition import SILENT_RULE, may_be_silent
+from fbtasks.features.sources.feeds import Feed
+from fbtasks.features.sources.store.silence import silence
+from fbtasks.features.sources.task import FedTask
+from fbtasks.firebird.fork import refuse_fork
+from fbtasks.system import checks
+from fbtasks.tasks.options import task_name
 
 if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
@@ -23,12 +32,35 @@ class Sources(Feature):
     schema = Path(__file__).with_name("schema")
     hooks = frozenset({"ADOPTED", "FEED", "LINE", "LOOK", "NEXT_OWNER", "OWNER", "WAITS_SINCE"})
 
+    def feeds(self) -> list[Feed]:
+        """The tasks that a source feeds, as they are deployed."""
+        settings, tasks = self.app.settings, self.app.tasks.values()
+        return [
+            Feed(task.name, task.options.queue or settings.default_queue, task.options.priority, task.subscription)
+            for task in tasks
+            if isinstance(task, FedTask) and task.subscription is not None
+        ]
+
+    def silence(self, connection: Any, names: Sequence[str]) -> None:
+        """Silences the open transaction of *connection*, for the tasks *names*, or without any for all."""
+        for name in names:
+            if not may_be_silent(task_name("name", name)):
+                raise ConfigurationError(
+                    f"{checks.shown(name)} is not the name of one task: {SILENT_RULE} Give each name by itself, or "
+                    "none to silence all."
+                )
+            meant = [known for known in self.app.tasks if known.endswith(f".{name}")]
+            if meant and name not in self.app.tasks:
+                raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
+        refuse_fork()
+        silence(guests.transaction(connection, self.app.database), names)
+
     def deploy(self, session: Session) -> Deployed:
         """Brings triggers, handlers of events and polls in line with the code of the app."""
         from fbtasks.features.sources import managing
         from fbtasks.features.sources.showing import steps
 
-        done = managing.bring_in_line(session, self.app.name, self.app.feeds())
+        done = managing.bring_in_line(session, self.app.name, self.feeds())
         managing.hand_on_events(session)
         return Deployed(done.changes, steps(done.changes, done=True), problems=done.problems)
 

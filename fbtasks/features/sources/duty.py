@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import timing as clock
 from fbtasks.app import FBTasks
@@ -29,9 +29,11 @@ from fbtasks.features.sources.store.tables import quoted
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
-from fbtasks.tasks.definition import Task
 from fbtasks.worker.hindrances import SAY
 from fbtasks.worker.task_log import one_line
+
+if TYPE_CHECKING:
+    from fbtasks.app import Task
 
 logger = logging.getLogger("fbtasks.worker")
 

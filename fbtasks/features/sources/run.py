@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fbtasks import timing as clock
 from fbtasks.errors import FBTasksError
@@ -15,8 +15,10 @@ from fbtasks.features.sources.subscription import Subscription
 from fbtasks.run.batch_runner import BatchRunner
 from fbtasks.run.runner import Prepared, RunResult
 from fbtasks.tasks.call import Cancelled, Claim, Failed, Released
-from fbtasks.tasks.definition import Task
 from fbtasks.tasks.request import running
+
+if TYPE_CHECKING:
+    from fbtasks.app import Task
 
 TURN = 1.0
 """Seconds after which a run makes no further call: what is left goes back, so that other tasks have their turn."""

@@ -10,37 +10,24 @@ database.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 from fbtasks.errors import EnqueueError
-from fbtasks.features.workflows.compiling import KNOWN_LATER, App, Compiler, End, Place
+from fbtasks.features.workflows.compiling import KNOWN_LATER, Compiler, End, Place
 from fbtasks.features.workflows.group_result import GroupResult
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.function import as_arguments
-from fbtasks.tasks.options import CallOptions, CommonOptions, unknown_of_call
+from fbtasks.tasks.options import CallOptions, unknown_of_call
 from fbtasks.tasks.plan import Follows, Member, ReplaceRequested
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+    from fbtasks.features.workflows.task import StepTask
 
 OnError = Literal["fail", "collect"]
 _OF_ONE_CALL: Final = ("countdown", "eta", "task_id")
-
-
-class Task(Protocol):
-    """A task as its signatures know it."""
-
-    name: str
-    options: CommonOptions
-
-    @property
-    def app(self) -> App:
-        """The app that the task belongs to."""
-
-    def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
-        """The call as a record, for which *given* more arguments come first when it runs."""
-
-    def using(self, connection: Any) -> Any:
-        """Raises :class:`EnqueueError` for what is no connection to the app's database."""
 
 
 class Signature:
@@ -143,7 +130,7 @@ class Signature:
             signature = self.clone(args, kwargs, **options)
         return _send(signature, using)
 
-    def _tasks(self) -> Iterable[Task]:
+    def _tasks(self) -> Iterable[StepTask[..., Any]]:
         raise NotImplementedError
 
     def _set(self, options: CallOptions) -> None:
@@ -197,7 +184,7 @@ class TaskSignature(Signature):
 
     def __init__(
         self,
-        task: Task,
+        task: StepTask[..., Any],
         args: Sequence[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
@@ -249,7 +236,7 @@ class TaskSignature(Signature):
         self.immutable = immutable
         return self
 
-    def _tasks(self) -> Iterable[Task]:
+    def _tasks(self) -> Iterable[StepTask[..., Any]]:
         return [self.task]
 
     def _set(self, options: CallOptions) -> None:
@@ -298,7 +285,7 @@ class _Composite(Signature):
         """Enqueues all of it, as :meth:`delay`."""
         return self.delay(*args, **kwargs)
 
-    def _tasks(self) -> Iterable[Task]:
+    def _tasks(self) -> Iterable[StepTask[..., Any]]:
         for part in self.parts:
             yield from part._tasks()
 
@@ -490,7 +477,7 @@ def _no_signature(what: str, value: object) -> EnqueueError:
     return EnqueueError(f"{what} takes signatures, as in task.s(1, 2), not {checks.shown(value)}.{hint}")
 
 
-def replacement(app: App, signature: object) -> ReplaceRequested:
+def replacement(app: FBTasks, signature: object) -> ReplaceRequested:
     """Returns what asks for *signature* in the place of a task of *app*. Raises :class:`EnqueueError`."""
     found = _signature("self.replace()", signature)
     _check_app(app, found)
@@ -499,7 +486,7 @@ def replacement(app: App, signature: object) -> ReplaceRequested:
     return to.replacement(app, result, found)
 
 
-def _check_app(app: App, signature: Signature) -> None:
+def _check_app(app: FBTasks, signature: Signature) -> None:
     for task in signature._tasks():
         if task.app is not app:
             raise EnqueueError(f"a workflow has the tasks of one app: {task.name!r} belongs to {task.app.name!r}.")

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.features.workflows.group_result import GroupResult
-from fbtasks.features.workflows.node_result import Application, NodeResult
-from fbtasks.queue.enqueuing import Enqueuer
-from fbtasks.queue.result import AsyncResult
+from fbtasks.features.workflows.node_result import NodeResult
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.plan import Follows, Link, Member, Plan, ReplaceRequested
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 KNOWN_LATER: Final = object()
 """In the place of a result that tasks are still to make."""
 _STEP_BYTES: Final = 500
 _PLAN_BYTES: Final = 500_000
 """What a step takes beside its payload, and what a child may send to its worker beside a payload, each with room."""
-
-
-class App(Application, Protocol):
-    """The app as signatures know it."""
-
-    always_eager: bool
-    enqueuer: Enqueuer
-
-    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
-        """Runs the steps of *plan* here and now. Returns the result of each."""
 
 
 class End(NamedTuple):
@@ -98,7 +89,7 @@ class Compiler:
         if before.node is not None:
             self.plan.links.append(Link(before.node, kind, target))
 
-    def send(self, app: App, end: int, using: Any) -> NodeResult:
+    def send(self, app: FBTasks, end: int, using: Any) -> NodeResult:
         """Enqueues the plan, in a transaction of its own or in that of the connection *using*; an eager one is run.
 
         Returns the result of the node *end*.
@@ -106,20 +97,20 @@ class Compiler:
         if app.always_eager:
             ran = app.run_plan_eagerly(self.plan)
             return _Results(app, self.parents, self.members, ran.__getitem__, lambda _: str(uuid.uuid4())).of(end)
-        first = app.enqueuer.enqueue_plan(self.plan, using)
+        first = app.features["workflows"].enqueue(self.plan, using)
         ids = {node: call.task_id for node, call in self.plan.steps() if call.task_id is not None}
         self.plan = Plan[Call]()  # what was sent is not kept beside its results
         ignored, committed = self.ignored, using is None
 
-        def step(node: int) -> AsyncResult[Any]:
+        def step(node: int) -> NodeResult:
             number = first + node
-            return AsyncResult(
-                ids.get(node) or str(number), app, ignored=node in ignored, number=number if committed else None
+            return app.AsyncResult(
+                ids.get(node) or str(number), ignored=node in ignored, number=number if committed else None
             )
 
         return _Results(app, self.parents, self.members, step, lambda node: str(first + node)).of(end)
 
-    def replacement(self, app: App, end: int, what: object) -> ReplaceRequested:
+    def replacement(self, app: FBTasks, end: int, what: object) -> ReplaceRequested:
         """Returns what asks for the plan in the place of a task. *what* is the signature, for messages.
 
         Raises :class:`EnqueueError` for one that cannot have its place.
@@ -144,7 +135,7 @@ class Compiler:
 class _Results(NamedTuple):
     """What the results of a workflow are made of, by the numbers of their nodes."""
 
-    app: Application
+    app: FBTasks
     parents: Sequence[int | None]
     members: Mapping[int, Sequence[int]]
     step: Callable[[int], NodeResult]

@@ -6,17 +6,19 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from fbtasks import timing as clock
 from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeout, TaskNotFound
-from fbtasks.features.workflows.node_result import Application, NodeResult, revoke_all
+from fbtasks.features.workflows.node_result import NodeResult, revoke_all
 from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
-from fbtasks.queue.result import AsyncResult
 from fbtasks.states import State
 from fbtasks.system import checks
 from fbtasks.system.showing import count
+
+if TYPE_CHECKING:
+    from fbtasks.app import AsyncResult, FBTasks
 
 KEPT: Final = timedelta(days=30)
 """How long the members of a group are known at least, that is saved; longer where results are."""
@@ -29,7 +31,7 @@ class GroupResult(NodeResult):
     def __init__(
         self,
         results: Iterable[NodeResult] | Callable[[], Iterable[NodeResult]],
-        app: Application | None,
+        app: FBTasks | None,
         id: str = "",
     ) -> None:
         """*results*: those of its members, or what makes them when they are asked for first."""
@@ -49,7 +51,7 @@ class GroupResult(NodeResult):
         return self._results
 
     @classmethod
-    def restore(cls, id: str | int, app: Application | None = None) -> GroupResult | None:
+    def restore(cls, id: str | int, app: FBTasks | None = None) -> GroupResult | None:
         """Returns the group of that *id*, which was saved; None when it is not known, or not known any more."""
         if app is None:
             raise ConfigurationError(f"GroupResult.restore({id!r:.80}) needs its app: restore(id, app=app).")
@@ -103,8 +105,8 @@ class GroupResult(NodeResult):
         for each in self.results:
             if isinstance(each, GroupResult):
                 found += each.tasks()
-            elif isinstance(each, AsyncResult):
-                found.append(each)
+            else:
+                found.append(cast("AsyncResult[Any]", each))
         return found
 
     def completed_count(self) -> int:
@@ -219,20 +221,19 @@ def _members(group: GroupResult) -> list[Any]:
 
 
 def _id(result: NodeResult) -> str:
-    assert isinstance(result, AsyncResult)
-    return result.id
+    return cast("AsyncResult[Any]", result).id
 
 
-def _made(saved: list[Any], app: Application) -> GroupResult:
+def _made(saved: list[Any], app: FBTasks) -> GroupResult:
     id, members = saved
-    made = [_made(each, app) if isinstance(each, list) else AsyncResult[Any](each, app) for each in members]
+    made = [_made(each, app) if isinstance(each, list) else app.AsyncResult(each) for each in members]
     return GroupResult(made, app, id)
 
 
 class Groups:
     """``app.GroupResult(id)``, and ``app.GroupResult.restore(id)``, which returns None for what is not known."""
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: FBTasks) -> None:
         self._app = app
 
     def __call__(self, id: str | int) -> GroupResult:

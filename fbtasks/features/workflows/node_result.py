@@ -5,51 +5,24 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
 from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER
 
 if TYPE_CHECKING:
-    from fbtasks.config import Settings
-    from fbtasks.database.database import Database
-    from fbtasks.queue.notify.outcomes import OutcomeReader
-    from fbtasks.queue.notify.results import Waiter
-    from fbtasks.tasks.serialize import Serializer
+    from fbtasks.app import FBTasks
 
 REVOKED_AT_ONCE: Final = 500
 """Tasks that are cancelled in one transaction."""
 
 
-class Application(Protocol):
-    """The app as its results know it. :class:`fbtasks.tasks.definition.App` adds the tasks."""
-
-    name: str
-    settings: Settings
-    serializer: Serializer
-    database: Database
-    outcomes: OutcomeReader
-
-    def waiting(self) -> AbstractContextManager[Waiter]:
-        """A wait that ends early when some task finishes."""
-
-    def connect(self, **options: Any) -> Any:
-        """A connection of firebird-driver to the app's database, for the application's own data."""
-
-    def migrate(self) -> list[int]:
-        """Brings the database's schema up to date. Returns the versions applied now."""
-
-    def close(self) -> None:
-        """Closes all connections; the next use opens new ones."""
-
-
 class NodeResult:
     """The result of a task, or of a group of tasks."""
 
-    app: Application | None
+    app: Any  # the app; None for a group without tasks
     parent: NodeResult | None = None
     """In a workflow that was enqueued here: the result of what it follows."""
 
@@ -99,7 +72,7 @@ class NodeResult:
         return None
 
 
-def revoke_all(app: Application | None, wanted: Sequence[NodeResult], *, terminate: bool) -> int:
+def revoke_all(app: FBTasks | None, wanted: Sequence[NodeResult], *, terminate: bool) -> int:
     """Cancels those tasks that have not ended. Returns how many, with those whose workers are asked to stop them."""
     if app is None:
         return 0

@@ -8,14 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
-from fbtasks.tasks.definition import Task
 from fbtasks.worker.pools.child.link import ending
 from fbtasks.worker.pools.child.servers import ThreadServer
 from fbtasks.worker.pools.wire import Assignment, receive_task
+
+if TYPE_CHECKING:
+    from fbtasks.app import Task
 
 T = TypeVar("T")
 

@@ -1,0 +1,117 @@
+"""Tasks that a source feeds: how they are defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+
+from fbtasks.errors import EnqueueError, TaskDefinitionError
+from fbtasks.features.sources.definition import ChangeSource, check_silent_name
+from fbtasks.features.sources.kinds.polled import PollSource
+from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
+from fbtasks.tasks.declare import options_of, refuse_unknown, shows
+from fbtasks.tasks.definition import Task, with_class
+from fbtasks.tasks.options import CommonOptions, unknown
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+    from fbtasks.app import Task as AppTask
+
+O = ParamSpec("O")  # noqa: E741  # options
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+T = TypeVar("T")
+
+
+class FedTask(Task[P, R]):
+    """A task that may be fed by a source."""
+
+    subscription: Subscription | None = None
+    """What feeds it; None: it is called by name alone."""
+
+    def check_callable(self) -> None:
+        """Raises :class:`EnqueueError` for a task that a source feeds."""
+        if self.subscription is not None:
+            raise EnqueueError(
+                f"the task {self.name!r} is called by workers, for {self.subscription}. To run its function here and "
+                "now, call the task itself, with what it takes."
+            )
+
+
+class FedDecorator(Protocol[O]):
+    """``@app.on_change(table, **options)`` and its like."""
+
+    def __call__(self, *args: O.args, **options: O.kwargs) -> Callable[[Callable[P, R]], AppTask[P, R]]:
+        """Returns the decorator."""
+
+    def __get__(self, app: Any, owner: Any = None, /) -> FedDecorator[O]:
+        """The same as a method of *app*."""
+
+
+def fed_decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., Any]], FedDecorator[O]]:
+    """Has a method that takes what feeds the task first, and options, show those that are *declared*."""
+    return shows(declared)
+
+
+def define_fed(
+    app: FBTasks,
+    source: type[ChangeSource] | type[EventSource],
+    what: str,
+    given: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Callable[[Callable[P, R]], AppTask[P, R]]:
+    """The decorator of a task of *app* that a source feeds. *given* and *options* are of the source, too.
+
+    Raises :class:`TaskDefinitionError` for an option that *what* does not have.
+    """
+    declared = app.fed_options
+    rest: dict[str, Any] = {**given, **options}
+    refuse_unknown((source, Delivery, declared), rest, unknown(what, "TASK_OPTIONS", source, Delivery, declared))
+    subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
+    return _fed_by(app, subscription, rest)
+
+
+def define_polling(app: FBTasks, table: str, options: Mapping[str, Any]) -> Callable[[Callable[P, R]], AppTask[P, R]]:
+    """The decorator of a task of *app* that is called for rows of *table*.
+
+    Raises :class:`TaskDefinitionError` for an option that ``poll_table`` does not have.
+    """
+    declared = app.fed_options
+    rest: dict[str, Any] = {"table": table, **options}
+    refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, declared)
+    refuse_unknown((PollSource, declared), rest, refuse)
+    return _fed_by(app, Subscription(_taken(PollSource, rest), Delivery()), rest)
+
+
+def _fed_by(
+    app: FBTasks, subscription: Subscription, rest: dict[str, Any]
+) -> Callable[[Callable[P, R]], AppTask[P, R]]:
+    kind, rest = with_class(rest, app.Task, app.task_root, app.fed_options)
+    options = app.fed_options(**rest)
+    if options.expires is not None and not isinstance(subscription.source, PollSource):
+        raise TaskDefinitionError(
+            f"expires={options.expires!r} is for calls and for rows of polled tables: a change or an event is handled, "
+            "however late. Leave it out, and compare the time of what the function is given."
+        )
+    if options.serializer is not None and options.ignore_result:
+        raise TaskDefinitionError(
+            f"serializer={options.serializer!r} has no effect: what comes from a source is JSON, and results are not "
+            "kept. Leave it out, or give ignore_result=False as well."
+        )
+
+    def decorate(function: Callable[P, R]) -> AppTask[P, R]:
+        task: Any = kind(function, options)
+        task.subscription, task.is_called = subscription, False
+        task.in_order = subscription.source.order is not None
+        if isinstance(subscription.source, ChangeSource):
+            check_silent_name(task.name)
+        app.register(task)
+        return task  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _taken(declared: type[T], options: dict[str, Any]) -> T:
+    """What *declared* makes of its options, which are taken out of *options*."""
+    kind: Any = declared
+    return kind(**{name: options.pop(name) for name in options_of(kind).keys() & options.keys()})  # type: ignore[no-any-return]
