@@ -256,6 +256,7 @@ def close_a_key(shop):
 def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     """One value on the standard output; an error is a line on the other one."""
     execute(shop, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    execute(shop, "INSERT INTO QUEUE_FEATURE (NAME, VERSION) VALUES ('audit', 1)")
     close_a_key(shop)
     for name in ("hourly", "gone"):
         shop.add_periodic("shop.say", every=3600, args=(1,), name=name)
@@ -268,6 +269,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("call",): (["shop.say", "--args", "[1]", "--task-id", "new"], {"task_id": "new", "duplicate": False}),
         ("cancel",): (["order-3"], {"count": 1}),
         ("discard",): (["said"], {"count": 1}),
+        ("features", "drop"): (["audit"], {"dropped": "audit", "left": []}),
         ("grant",): (["producer", "ann"], {"role": "producer", "revoked": False}),
         ("health",): ([], {"healthy": False, "workers": 0}),
         ("inspect", "stats"): ([], {}),

@@ -267,7 +267,7 @@ def test_the_limit_of_a_queue_is_listed_set_and_kept(app, claim, end):
     assert (row.at_once, row.rate, row.burst, row.set) == (4, "100/h", 3, ["at_once", "rate", "burst"])
     again = FBTasks(app.name, app.settings.url)
     again.queue("default", at_once=2)
-    again.database.use(again.features["queues"].deploy)
+    again.database.use(again.features["limits"].deploy)
     again.close()
     assert listed(app)["queue:default"].set == ["at_once", "rate", "burst"]
     execute(app, "UPDATE QUEUE_GATE SET FREE_US = 0")  # the first one has begun long ago

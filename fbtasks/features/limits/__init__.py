@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fbtasks.errors import ConfigurationError, DuplicateTask, EnqueueError, TaskDefinitionError
 from fbtasks.feature import Asked, Deployed, Feature, Problem, Told
-from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, define_limit, limit_name
+from fbtasks.features.limits.definition import (
+    LimitDefinition,
+    LimitOptions,
+    QueueLimits,
+    define_limit,
+    limit_name,
+    queue_limit,
+)
 from fbtasks.features.limits.gates import Gates, Unknown
 from fbtasks.features.limits.known import KnownLimits
 from fbtasks.features.limits.options import BatchedTask, LimitedTask
@@ -50,6 +57,15 @@ class Limits(Feature):
         limit_name("name", name)
         refuse_unknown(LimitOptions, options, unknown("option of a limit", "APP_OPTIONS", LimitOptions))
         return self.add(define_limit(name, LimitOptions(**options)))
+
+    def define_queue(self, queue: str, options: Mapping[str, Any]) -> None:
+        """Defines the limit of a queue of the app, which may be on nothing. Raises as :meth:`define` does."""
+        definition = queue_limit(queue, QueueLimits(**options))
+        if self.definitions.setdefault(definition.name, definition) != definition:
+            raise ConfigurationError(
+                f"the queue {queue!r} is defined twice in the app {self.app.name!r}: keep one of them."
+            )
+        self.known.queues.add(queue)
 
     def add(self, definition: LimitDefinition) -> LimitDefinition:
         """Makes *definition* one of the app's. Raises :class:`ConfigurationError` for another one of its name."""
@@ -122,6 +138,8 @@ class Limits(Feature):
         Raises :class:`DuplicateTask` when two calls of it have one key and their task refuses that, and
         :class:`EnqueueError` when a limit is not in the database, and its user may not bring it in.
         """
+        if self.known.queues:
+            self.known.of_queues(self.known.queues if batch is None else {call.queue for call in batch})
         if batch is not None:
             _refuse_duplicates(batch.calls)
             batch.owners |= self.known.of(batch)

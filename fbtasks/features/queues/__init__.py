@@ -12,8 +12,6 @@ from fbtasks.features.queues.definition import QueueDefinition, QueueOptions, de
 from fbtasks.features.queues.room import QueueRoom
 from fbtasks.system import checks
 from fbtasks.tasks.call import Batch
-from fbtasks.tasks.declare import refuse_unknown
-from fbtasks.tasks.options import unknown
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -38,8 +36,6 @@ class Queues(Feature):
         """Defines a queue of the app. Raises :class:`ConfigurationError` for options that cannot be."""
         checks.queue_name("name", name)
         self.app.enqueuer.check_queue(name)
-        refuse = unknown("option of a queue", "APP_OPTIONS", QueueOptions, kind=ConfigurationError)
-        refuse_unknown(QueueOptions, options, refuse)
         definition = define_queue(name, QueueOptions(**options), self.app.settings.zone_name)
         if self.definitions.setdefault(name, definition) != definition:
             raise ConfigurationError(

@@ -85,11 +85,6 @@ def set_policy(transaction: Transaction, definition: Definition, *, only_new: bo
     return bool(transaction.call("FBTASKS_QUEUES.SET_POLICY", *row) == 1)
 
 
-def has_limit(transaction: Transaction, queue: str) -> bool:
-    """Whether a queue has a limit on what runs, which may say nothing."""
-    return bool(transaction.value("has_limit", queue))
-
-
 def describe(session: Session, rows: dict[str, QueueRow]) -> None:
     """Puts what is told of queues into *rows*, and adds those of which something is told and that have no row."""
     told = {each.queue: each for each in policies(session)}
