@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
@@ -22,7 +24,7 @@ def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
         brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
         if database.app_path:
             app.load()
-            with app.database.session() as session:
+            with closing(app.database.open()) as session:
                 for each in app.features.which("deploy"):
                     brought[each.brings_in or each.name] = each.deploy(session)
     versions = ", ".join(map(str, done.applied))

@@ -114,7 +114,7 @@ class Consumer:
             logger.info("Limit %s.", said)
         for queue in queue_limits.sync_queues(session, self._app.name, queues):
             logger.info("The limit and the window of the queue %s are those of this app now.", queue)
-        for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
+        for said in schedules.sync_schedules(session, self._app, self._app.schedules):
             logger.info("Schedule %s.", said)
         self._register(session)
         self.membership.look_for_namesakes(session)

@@ -47,7 +47,7 @@ def ran(app):
 
 def sync(app):
     with app.database.session() as session:
-        return sync_schedules(session, app.name, app.schedules)
+        return sync_schedules(session, app, app.schedules)
 
 
 def tick(app):
@@ -612,7 +612,7 @@ def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
         for role in ("worker", "operator", "producer"):
             grants.grant(session, role, role.upper())
     with _as(app, "WORKER") as worker:
-        assert sync_schedules(worker, app.name, app.schedules) == ["new: note"]
+        assert sync_schedules(worker, app, app.schedules) == ["new: note"]
         back(app, HOUR)
         found = Ticks()
         found.expect(tasks.any_ready(worker, ["default"]).tick)

@@ -104,7 +104,7 @@ def workflows(app):
 def periodic_tasks(app):
     app.periodic(every=timedelta(hours=1))(app.task(name="hourly")(lambda: None))
     with app.database.session() as session:
-        sync_schedules(session, app.name, app.schedules)
+        sync_schedules(session, app, app.schedules)
         execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 HOUR TO NEXT_TIME)")
         ticks = Ticks()
         ticks.expect(0.0)

@@ -67,7 +67,7 @@ class Schedules(Feature):
         """Brings in the schedules of the app."""
         from fbtasks.features.schedules.upkeep import sync_schedules
 
-        changed = sync_schedules(session, self.app.name, self.definitions)
+        changed = sync_schedules(session, self.app, self.definitions)
         return Deployed(changed, [f"Schedule {each}." for each in changed])
 
     def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
