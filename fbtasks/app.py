@@ -17,12 +17,12 @@ from fbtasks.database.operations import migrate
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.feature import Feature, Features, made
 from fbtasks.features.limits import Limits
-from fbtasks.features.limits.definition import LimitDefinition, LimitOptions
+from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, QueueLimits
 from fbtasks.features.limits.options import BatchedTask, LimitedTask
 from fbtasks.features.progress import Progress
 from fbtasks.features.progress.definition import ReportedResult, ReportingTask
 from fbtasks.features.queues import Queues
-from fbtasks.features.queues.definition import QueueArguments, QueueDefinition
+from fbtasks.features.queues.definition import QueueDefinition, QueueOptions
 from fbtasks.features.schedules import Schedules
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions, TickOptions
 from fbtasks.features.schedules.periodic import adding
@@ -43,7 +43,7 @@ from fbtasks.queue.notify.outcomes import OutcomeReader
 from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.declare import options_of, shows, takes, typed
+from fbtasks.tasks.declare import options_of, refuse_unknown, shows, takes, typed
 from fbtasks.tasks.definition import define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
@@ -123,6 +123,13 @@ class PollTable(sources.PollTable, LimitedTask):
 @dataclass(frozen=True, kw_only=True)
 class Periodic(TaskOptions, TickOptions):
     """The arguments of ``app.periodic()``. No record is made: signatures and type checkers have them from here."""
+
+
+@dataclass(frozen=True)
+class QueueArguments(QueueLimits, QueueOptions):
+    """All that ``app.queue()`` takes. No record of it is made: signatures and type checkers have it from here."""
+
+    name: str
 
 
 class Task(StepTask[P, T], FedTask[P, T], ReportingTask[P, T]):
@@ -297,7 +304,13 @@ class FBTasks:
         into a queue of which nothing is known there. Without options it takes back what was said before. Raises
         :class:`ConfigurationError` for options that cannot be, and for a queue that is defined twice.
         """
-        return self.features["queues"].define(name, options)  # type: ignore[no-any-return]
+        refuse = unknown("option of a queue", "APP_OPTIONS", QueueArguments, kind=ConfigurationError)
+        refuse_unknown(QueueArguments, options, refuse)
+        limits = {option: options.pop(option) for option in options_of(QueueLimits) if option in options}
+        definition: QueueDefinition = self.features["queues"].define(name, options)
+        if limits or "limits" in self.features:
+            self.features["limits"].define_queue(name, limits)
+        return definition
 
     @shows(LimitOptions)
     def limit(self, name: str, **options: Any) -> LimitDefinition:

@@ -12,12 +12,11 @@ from support.sql import rows
 
 import fbtasks
 from fbtasks import FBTasks, Task
-from fbtasks.app import OnChange, OnEvent, PollTable, TaskOptions
+from fbtasks.app import OnChange, OnEvent, PollTable, QueueArguments, TaskOptions
 from fbtasks.cli import main
 from fbtasks.config import Settings
 from fbtasks.features.limits.definition import LimitOptions
 from fbtasks.features.limits.options import LimitedTask
-from fbtasks.features.queues.definition import QueueOptions
 from fbtasks.features.schedules.definition import ScheduleOptions
 from fbtasks.features.sources.options import FedTaskOptions
 from fbtasks.tasks.declare import options_of
@@ -122,7 +121,7 @@ def as_said(default):
         (Settings, "FBTasks(name"),
         (TaskOptions, "@app.task"),
         (CallOptions, "apply_async"),
-        (QueueOptions, "app.queue"),
+        (QueueArguments, "app.queue"),
         (LimitOptions, "app.limit"),
         (ScheduleOptions, "app.add_periodic"),
         (OnChange, "@app.on_change"),
@@ -137,6 +136,8 @@ def test_every_option_is_described_with_its_default(declared, heading):
     options = dict(options_of(declared))
     if declared is Settings:
         del options["name"], options["url"]  # in the heading
+    elif declared is QueueArguments:
+        del options["name"]
     elif issubclass(declared, FedTaskOptions):  # those of @app.task have their own table
         of_tasks = options_of(FedTaskOptions).keys() | options_of(LimitedTask).keys() | {"table", "event"}
         options = {name: options[name] for name in options.keys() - of_tasks}
@@ -224,7 +225,7 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
-GROUPS = ("inspect", "limits", "schedules", "subscriptions")
+GROUPS = ("features", "inspect", "limits", "schedules", "subscriptions")
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 

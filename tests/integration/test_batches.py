@@ -12,7 +12,6 @@ from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, group
 from fbtasks import timing as clock
-from fbtasks.features.queues import duty as queue_limits
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.tasks.call import Crashed, Finished, Released, Retry, Several, Succeeded, batch_of
@@ -310,7 +309,7 @@ def test_a_paused_name_loses_no_call_of_a_large_batch(app, claim, end):
 
 def test_a_queue_that_lets_one_run_runs_one_batch_at_once(app, session, claim, end):
     app.queue("default", at_once=1)
-    queue_limits.sync_queues(session, app.name, app.queues.values())
+    app.features["limits"].deploy(session)
     adding(app, 3).delay_many([(n,) for n in range(6)])
     first = claim()
     assert numbers(first) == [0, 1, 2]

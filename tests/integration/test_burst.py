@@ -9,7 +9,6 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import Ordered, Unique, debounce, group
-from fbtasks.features.queues import duty as queue_limits
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.queue.register.neighbours import Rhythm
@@ -89,7 +88,7 @@ def test_it_waits_for_a_place_that_another_worker_gives_back(app, make, other, w
 def test_it_waits_for_a_place_of_the_queue(app, make, other, waits):
     app.queue("default", at_once=1)
     with app.database.session() as session:
-        queue_limits.sync_queues(session, "test", app.queues.values())
+        app.features["limits"].deploy(session)
     make().delay_many([(1,), (2,)])
     assert len(other.claim()) == 1
     waits(other.end)

@@ -17,7 +17,7 @@ def tick(app):
 
     def tick():
         with app.database.session() as session:
-            sync_schedules(session, app.name, app.schedules)
+            sync_schedules(session, app, app.schedules)
         execute(app, BACK)
         with app.database.session() as session:
             ticks = Ticks(lambda: True)

@@ -119,7 +119,7 @@ def test_schedules_cost_an_idle_worker_nothing_between_their_ticks(app, idle):
     for number in range(SCHEDULES):
         app.add_periodic("nothing", every=86_400, name=f"daily {number}")
     with app.database.session() as session:
-        sync_schedules(session, app.name, app.schedules)
+        sync_schedules(session, app, app.schedules)
     scheduled = idle.run()
     assert more(scheduled, before) == {}
     assert scheduled.total() <= before.total() + 1
@@ -128,7 +128,7 @@ def test_schedules_cost_an_idle_worker_nothing_between_their_ticks(app, idle):
 def test_a_tick_is_two_statements(app, idle):
     app.add_periodic("nothing", every=3600)
     with app.database.session() as session:
-        sync_schedules(session, app.name, app.schedules)
+        sync_schedules(session, app, app.schedules)
         execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 HOUR TO NEXT_TIME)")
         ticks = Ticks(lambda: True)
         idle.statements.clear()
@@ -141,7 +141,7 @@ def test_a_look_reads_each_schedule_once(app):
     for number in range(SCHEDULES):
         app.add_periodic("nothing", every=86_400, name=f"daily {number}")
     with app.database.session() as session:
-        sync_schedules(session, app.name, app.schedules)
+        sync_schedules(session, app, app.schedules)
         ticks = Ticks(lambda: True)
         ticks.do(session)
         so_far = reads(session)

@@ -8,7 +8,6 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
-from fbtasks.features.queues import duty as queue_limits
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 
@@ -28,7 +27,8 @@ def limited(url):
         apps.append(app)
         app.queue("reports", **options)
         with app.database.session() as session:
-            queue_limits.sync_queues(session, app.name, app.queues.values())
+            app.features["queues"].deploy(session)
+            app.features["limits"].deploy(session)
         return app, app.task(name="report", queue="reports", ignore_result=True)(lambda n=0: n)
 
     yield make

@@ -78,6 +78,23 @@ class LimitOptions:
             raise ConfigurationError("burst= is of a limit with rate=.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class QueueLimits:
+    """The options of ``app.queue()`` that limit what runs. Raises :class:`ConfigurationError` for what cannot be."""
+
+    at_once: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
+    """Tasks of the queue that may run at once, in all workers together; None: any number."""
+    rate: Annotated[str | None, optional(check_rate)] = None
+    """How many of its tasks may begin in which time: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
+    burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
+    """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.burst is not None and self.rate is None:
+            raise ConfigurationError("burst= is of a queue with rate=.")
+
+
 class LimitDefinition(NamedTuple):
     """A limit as its app defines it."""
 
@@ -109,9 +126,9 @@ class LimitDefinition(NamedTuple):
         return json.dumps({name: value for name, value in self._asdict().items() if value}, sort_keys=True)
 
     @property
-    def is_any(self) -> bool:
-        """Whether it limits anything."""
-        return self.at_once is not None or self.period is not None or self.until is not None
+    def queue(self) -> str | None:
+        """The queue that it is of; None: tasks name it."""
+        return self.name.removeprefix(QUEUE) if self.name.startswith(QUEUE) else None
 
     @property
     def hash(self) -> str:
@@ -136,9 +153,9 @@ def define_limit(name: str, options: LimitOptions) -> LimitDefinition:
     return _limit(name, options.at_once, options.rate, options.burst)
 
 
-def queue_limit(queue: str, at_once: int | None, rate: str | None, burst: int | None) -> LimitDefinition:
+def queue_limit(queue: str, options: QueueLimits) -> LimitDefinition:
     """The limit of *queue*, which may be on nothing."""
-    return _limit(f"{QUEUE}{queue}", at_once, rate, burst)
+    return _limit(f"{QUEUE}{queue}", options.at_once, options.rate, options.burst)
 
 
 def _limit(name: str, at_once: int | None, rate: str | None, burst: int | None) -> LimitDefinition:

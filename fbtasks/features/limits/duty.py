@@ -8,7 +8,7 @@ from typing import Final
 
 from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.definition import LimitDefinition
-from fbtasks.firebird.session import Session
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.firsts import write_first
 
 logger = logging.getLogger(__name__)
@@ -31,8 +31,22 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
 
 
 def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_new: bool = False) -> bool:
-    """The same for one limit. Whether it changed; with *only_new* a definition that is there stays."""
-    return write_first(session, lambda t: admission.set_limit(t, app, definition, only_new=only_new))
+    """The same for one limit. Whether it changed; with *only_new* a definition that is there stays.
+
+    One of a queue that says nothing takes back what was said before, and makes none.
+    """
+    queue = definition.queue
+    says = definition.at_once is not None or definition.period is not None
+    if queue is not None and not says and admission.find(session, definition.name) is None:
+        return False
+
+    def write(transaction: Transaction) -> bool:
+        changed = admission.set_limit(transaction, app, definition, only_new=only_new)
+        if changed and queue is not None:
+            transaction.call("FBTASKS_LIMITS.TAKE_LIMIT", definition.name, queue)
+        return changed
+
+    return write_first(session, write)
 
 
 class Leftovers:

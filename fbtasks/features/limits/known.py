@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fbtasks.errors import AuthenticationError, EnqueueError
 from fbtasks.features.limits import store as admission
-from fbtasks.features.limits.definition import LimitDefinition
+from fbtasks.features.limits.definition import QUEUE, LimitDefinition
 from fbtasks.features.limits.duty import bring_in
 from fbtasks.firebird.session import Session
 from fbtasks.tasks.call import Call, Owner
@@ -28,6 +29,8 @@ class KnownLimits:
         self._definitions = definitions
         self._limits: dict[str, Owner] = {}
         self._uses: set[tuple[str, str]] = set()
+        self.queues: set[str] = set()
+        """Queues with a limit of their own that was not looked for yet."""
 
     def of(self, calls: Iterable[Call]) -> Mapping[str, Owner]:
         """Those that *calls* have to pass. The queues of the calls are known to have them from here on.
@@ -40,30 +43,38 @@ class KnownLimits:
                     self.note(gate.limit, call.queue)
         return self._limits
 
+    def of_queues(self, queues: Collection[str]) -> None:
+        """Looks for the limits of *queues*, once for each. Raises as :meth:`of` does."""
+        for queue in self.queues.intersection(queues):
+            self._app.database.make_ready()
+            self._app.database.use(partial(self._find, name=f"{QUEUE}{queue}"))
+            self.queues.discard(queue)
+
     def note(self, name: str, queue: str) -> Owner:
         """Finds the limit *name*, and notes that tasks of *queue* have to pass it."""
         database = self._app.database
         database.make_ready()
         limit = self._limits.get(name) or database.use(lambda session: self._find(session, name))
+        assert limit is not None
         database.use(lambda session: admission.note_use(session, limit, queue))
         self._limits[name] = limit
         self._uses.add((name, queue))
         return limit
 
-    def _find(self, session: Session, name: str) -> Owner:
+    def _find(self, session: Session, name: str) -> Owner | None:
+        """Finds a limit, which is brought in if it is not there. None: it is that of a queue, and says nothing."""
         definition = self._definitions[name]
         found = admission.find(session, name)
         if found is None:
             self._bring_in(session, definition)
             found = admission.find(session, name)
-            assert found is not None
         elif found[1] != definition.hash:
             logger.warning(
                 "The database has another definition of the limit %s than this program, and goes by that until a "
                 "worker with this program's starts, or 'fbtasks migrate -A' brings it in.",
                 name,
             )
-        return found[0]
+        return found and found[0]
 
     def _bring_in(self, session: Session, definition: LimitDefinition) -> None:
         try:

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import ConfigurationError, QueueFull
-from fbtasks.feature import Duty, Every, Feature, Worker
+from fbtasks.feature import Deployed, Duty, Every, Feature, Worker
 from fbtasks.features.queues.definition import QueueDefinition, QueueOptions, define_queue
 from fbtasks.features.queues.room import QueueRoom
 from fbtasks.system import checks
 from fbtasks.tasks.call import Batch
-from fbtasks.tasks.declare import refuse_unknown
-from fbtasks.tasks.options import unknown
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.firebird.session import Session
+    from fbtasks.queue.results import QueueRow
 
 
 class Queues(Feature):
@@ -36,8 +36,6 @@ class Queues(Feature):
         """Defines a queue of the app. Raises :class:`ConfigurationError` for options that cannot be."""
         checks.queue_name("name", name)
         self.app.enqueuer.check_queue(name)
-        refuse = unknown("option of a queue", "APP_OPTIONS", QueueOptions, kind=ConfigurationError)
-        refuse_unknown(QueueOptions, options, refuse)
         definition = define_queue(name, QueueOptions(**options), self.app.settings.zone_name)
         if self.definitions.setdefault(name, definition) != definition:
             raise ConfigurationError(
@@ -58,8 +56,23 @@ class Queues(Feature):
         """Stops listening for room; calls that wait make a last attempt."""
         self._room.close()
 
-    def duties(self, worker: Worker) -> Iterable[Duty]:  # noqa: ARG002
+    def duties(self, worker: Worker) -> Iterable[Duty]:
         """Keeps places and hours right."""
         from fbtasks.features.queues.duty import audit
 
         yield Every("looking after the places and the hours of queues", 60.0, audit)
+
+    def deploy(self, session: Session, *, by_worker: bool = False) -> Deployed:
+        """Brings in what the app says of its queues."""
+        from fbtasks.features.queues.duty import sync_queues
+
+        changed = sync_queues(session, self.app.name, self.definitions.values())
+        lines = [f"The limit and the window of the queue {queue} are those of this app now." for queue in changed]
+        summary = f"The limits and windows of {', '.join(changed)} are those of the app." if changed else ""
+        return Deployed(changed, lines, summary)
+
+    def describe_queues(self, session: Session, rows: dict[str, QueueRow]) -> None:
+        """Puts their bounds, windows and ages into *rows*."""
+        from fbtasks.features.queues.store import describe
+
+        describe(session, rows)

@@ -7,8 +7,6 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.limits import definition as limits
-from fbtasks.features.limits.definition import LimitDefinition, queue_limit
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
 from fbtasks.tasks import windows
@@ -29,7 +27,7 @@ WAIT_FOR: Final = 30.0
 LONGEST: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class QueueOptions:
     """The options of ``app.queue()``. Raises :class:`ConfigurationError` for a value that cannot be used."""
 
@@ -38,12 +36,6 @@ class QueueOptions:
     when_full: Annotated[WhenFull, _when_full] = "wait"
     wait_for: Annotated[float | None, optional(checks.seconds)] = None
     """Seconds for which a call waits when the queue is full; None: 30."""
-    at_once: Annotated[int | None, optional(partial(checks.number, least=1, most=LONGEST, unit="tasks"))] = None
-    """Tasks of the queue that may run at once, in all workers together; None: any number."""
-    rate: Annotated[str | None, optional(limits.check_rate)] = None
-    """How many of its tasks may begin in which time: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
-    burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LONGEST, unit="tasks"))] = None
-    """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
     run_between: Annotated[tuple[str, str] | None, optional(windows.hours)] = None
     days: Annotated[str | None, optional(windows.day_names)] = None
     tz: Annotated[str | None, optional(windows.zone)] = None
@@ -56,19 +48,10 @@ class QueueOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         check_window_options(self.run_between, self.days, self.tz)
-        if self.burst is not None and self.rate is None:
-            raise ConfigurationError("burst= is of a queue with rate=.")
         if self.max_length is None and (self.when_full != "wait" or self.wait_for is not None):
             raise ConfigurationError("when_full= and wait_for= are of a queue with a limit: give max_length= as well.")
         if self.wait_for is not None and self.when_full != "wait":
             raise ConfigurationError(f"wait_for= is of when_full='wait', and not of {self.when_full!r}.")
-
-
-@dataclass(frozen=True)
-class QueueArguments(QueueOptions):
-    """All that ``app.queue()`` takes. No record of it is made: signatures and type checkers have it from here."""
-
-    name: Annotated[str, checks.queue_name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +63,6 @@ class QueueDefinition:
     when_full: str | None
     wait_for: float
     window: Window | None
-    limit: LimitDefinition
-    """On how many of its tasks run at once, and how often they begin; it may say nothing."""
     age: float | None
 
     @property
@@ -98,8 +79,7 @@ class QueueDefinition:
             found |= {"max_length": self.max_length, "when_full": self.when_full}
         if window is not None:
             found |= {"run_between": window.run_between, "days": window.days, "tz": window.tz}
-        limit = self.limit
-        found |= {"at_once": limit.at_once, "period": limit.period, "burst": limit.burst, "age": self.age}
+        found["age"] = self.age
         return json.dumps({name: value for name, value in found.items() if value is not None}, sort_keys=True)
 
     @property
@@ -116,7 +96,6 @@ def define_queue(queue: str, options: QueueOptions, default_tz: str) -> QueueDef
         None if options.max_length is None else options.when_full,
         WAIT_FOR if options.wait_for is None else options.wait_for,
         window_of(options.run_between, options.days, options.tz, default_tz),
-        queue_limit(queue, options.at_once, options.rate, options.burst),
         options.age,
     )
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.limits import store as admission
 from fbtasks.features.queues import store as limits
 from fbtasks.features.queues.definition import QueueDefinition, window_from
 from fbtasks.features.queues.store import Definition, Policy
@@ -50,9 +49,6 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
             return False
         transaction.call("FBTASKS_QUEUES.SET_PLACES", row.queue)
         _write_shifts(transaction, row.queue, window)
-        if definition.limit.is_any or limits.has_limit(transaction, row.queue):
-            admission.set_limit(transaction, app, definition.limit, only_new=False)
-            transaction.call("FBTASKS_LIMITS.TAKE_LIMIT", definition.limit.name, row.queue)
         return True
 
     return write_first(session, write)

@@ -99,15 +99,15 @@ def put(
     id: int | None,
     app: str,
     schedule: Schedule,
-    limits: Mapping[str, Owner],
+    owners: Mapping[str, Owner],
     next: datetime | None,
 ) -> None:
     """Writes what an app says of a schedule, of which *id* is there already. *next*: see :func:`hold`.
 
-    *limits* are those that its calls have to pass.
+    *owners* are those whose lanes its calls have to pass.
     """
     call = schedule.call
-    gates = codec.pack_gates(call.gates, limits).decode("ascii") or None
+    gates = codec.pack_gates(call.gates, owners).decode("ascii") or None
     transaction.call(
         "FBTASKS_SCHEDULES.PUT_SCHEDULE", id, schedule.name, app, call.name, schedule.cron, schedule.every_ms,
         schedule.tz, schedule.missed, call.queue, call.priority, schedule.expire_ms, int(schedule.paused),

@@ -4,48 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from fbtasks.database.deploying import deploying
 from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.limits import store as admission
 from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.definition import Schedule
 from fbtasks.features.schedules.store import Row
 from fbtasks.features.schedules.ticking import timing
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.tasks.call import Owner
+from fbtasks.tasks.call import Batch, Owner
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 
-def sync_schedules(session: Session, app: str, definitions: Mapping[str, Schedule]) -> list[str]:
+def sync_schedules(session: Session, app: FBTasks, definitions: Mapping[str, Schedule]) -> list[str]:
     """Brings into the database what *app* says of its schedules: the last one stands. Returns what changed, in words.
 
     What operators said stays, and so does when each ticks next, unless the code says anew when. One that the code has
-    no more is orphaned. Raises :class:`ConfigurationError` when a schedule is another app's, and when a limit that its
-    calls have to pass is not in the database.
+    no more is orphaned. Raises :class:`ConfigurationError` when a schedule is another app's.
     """
-    if schedules.hashes(session, app) == {name: each.hash for name, each in definitions.items()}:
+    if schedules.hashes(session, app.name) == {name: each.hash for name, each in definitions.items()}:
         return []
+    owners: dict[str, Owner] = {}
+    for each in definitions.values():
+        batch = Batch([each.call])
+        app.enqueuer.make_ready(batch)
+        owners |= batch.owners
     with deploying(session):
-        uses = {(gate.limit, each.call.queue) for each in definitions.values() for gate in each.call.gates}
-        limits = {name: _limit(session, name) for name, _ in uses}
-        for name, queue in uses:
-            admission.note_use(session, limits[name], queue)
-        return session.run(lambda transaction: _sync(transaction, app, definitions, limits))
-
-
-def _limit(session: Session, name: str) -> Owner:
-    found = admission.find(session, name)
-    if found is None:
-        raise ConfigurationError(
-            f"the limit {name!r}, which the calls of a schedule have to pass, is not in the database. Run "
-            "'fbtasks migrate -A' with the app, which brings in both."
-        )
-    return found[0]
+        return session.run(lambda transaction: _sync(transaction, app.name, definitions, owners))
 
 
 def _sync(
-    transaction: Transaction, app: str, definitions: Mapping[str, Schedule], limits: Mapping[str, Owner]
+    transaction: Transaction, app: str, definitions: Mapping[str, Schedule], owners: Mapping[str, Owner]
 ) -> list[str]:
     rows = {row.name: row for row in schedules.read(transaction)}
     now = now_in(transaction)
@@ -59,7 +52,7 @@ def _sync(
             changed.append(f"changed: {definition.name}")
         else:
             continue
-        schedules.put(transaction, row and row.id, app, definition, limits, _next(row, definition, now))
+        schedules.put(transaction, row and row.id, app, definition, owners, _next(row, definition, now))
     for row in rows.values():
         if row.app == app and not row.orphaned and row.name not in definitions:
             transaction.call("FBTASKS_SCHEDULES.ORPHAN_SCHEDULE", row.id)
