@@ -13,8 +13,8 @@ from fbtasks.tasks.call import Claim, Finished, Outcome, Several
 from fbtasks.tasks.request import Request
 
 if TYPE_CHECKING:
+    from fbtasks.app import Task
     from fbtasks.run.claimed import Run
-    from fbtasks.tasks.definition import Task
 
 
 class Part(NamedTuple):

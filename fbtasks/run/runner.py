@@ -7,7 +7,8 @@ import os
 import random
 import sys
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
 from fbtasks.run.claimed import Run, failure_hooks, request_of
@@ -28,6 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 End = tuple[Any, BaseException | None]
 """What a call returned, or raised."""
+_NOTHING: Final = nullcontext()
 
 
 class Runner:
@@ -60,21 +62,20 @@ class Runner:
         if task is None:
             return RunResult(Finished(claim, Parked()))
         run = Run(self, claim, task, transaction, note)
-        if not run.invocation.several:
-            return self._drive(run)
-        with self._interrupts.run(claim.id):
-            return self._drive(run)
-
-    def _drive(self, run: Run) -> RunResult:
         calls, error = run.invocation.calls(run), None
-        try:
-            part = next(calls)
-            while True:
-                with running(part.request, self._reports, run.claim.id):
-                    value, error = self._end_of(run, part)
-                    part = calls.send((value, error))
-        except StopIteration as end:
-            return _result(end, error)
+        with self._whole(run):
+            try:
+                part = next(calls)
+                while True:
+                    with running(part.request, self._reports, claim.id):
+                        value, error = self._end_of(run, part)
+                        part = calls.send((value, error))
+            except StopIteration as end:
+                return _result(end, error)
+
+    def _whole(self, run: Run) -> AbstractContextManager[None]:
+        """For the block, a stop that comes between two calls of the run is not lost."""
+        return self._interrupts.run(run.claim.id) if run.invocation.several else _NOTHING
 
     def _end_of(self, run: Run, part: Part) -> End:
         """Makes one call."""
@@ -107,21 +108,16 @@ class Runner:
         if task is None:
             return RunResult(Finished(claim, Parked()))
         run = Run(self, claim, task, note=note)
-        if not run.invocation.several:
-            return await self._drive_async(run)
-        with self._interrupts.run(claim.id):
-            return await self._drive_async(run)
-
-    async def _drive_async(self, run: Run) -> RunResult:
         calls, error = run.invocation.calls(run), None
-        try:
-            part = next(calls)
-            while True:
-                with running(part.request, self._reports, run.claim.id):
-                    value, error = await self._end_of_async(run, part)
-                    part = calls.send((value, error))
-        except StopIteration as end:
-            return _result(end, error)
+        with self._whole(run):
+            try:
+                part = next(calls)
+                while True:
+                    with running(part.request, self._reports, claim.id):
+                        value, error = await self._end_of_async(run, part)
+                        part = calls.send((value, error))
+            except StopIteration as end:
+                return _result(end, error)
 
     async def _end_of_async(self, run: Run, part: Part) -> End:
         number = run.claim.id

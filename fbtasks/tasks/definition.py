@@ -69,6 +69,8 @@ class Task(TaskCalls[P, R]):
     """Whether programs call it: then its arguments are known where it is called."""
     in_order = False
     """Whether its end lets another one in."""
+    invocation: Any = None
+    """How a worker calls it, where a feature says that: a :class:`fbtasks.run.invocation.Invocation`."""
 
     def __init__(self, function: Callable[P, R], options: CommonOptions) -> None:
         super().__init__(self, None)
@@ -84,8 +86,6 @@ class Task(TaskCalls[P, R]):
         self._app: FBTasks | None = None
         self.prepared_by: tuple[Feature, ...] = ()
         """The features that have something to say of its calls."""
-        self.invocation: Any = None
-        """How a worker calls it, where a feature says that: a :class:`fbtasks.run.invocation.Invocation`."""
         update_wrapper(self, function)
 
     def __repr__(self) -> str:

@@ -35,7 +35,7 @@ from fbtasks.tasks.call import (
 )
 from fbtasks.timing import Backoff, Quiet
 from fbtasks.worker.logs import together
-from fbtasks.worker.task_log import log_outcome, log_stale, one_line
+from fbtasks.worker.logs.task_log import log_outcome, log_stale, one_line
 
 logger = logging.getLogger("fbtasks.worker")
 T = TypeVar("T")

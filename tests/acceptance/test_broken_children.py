@@ -11,9 +11,9 @@ from support.variants import slow
 
 from fbtasks import WorkerLost
 from fbtasks.features.sources.runs import Rest
+from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.tasks.call import Call, Retry, Succeeded
-from fbtasks.tasks.plan import Follows, Link, Member, Plan
 from fbtasks.worker.pools.channel import Hearing
 from fbtasks.worker.pools.wire import Ended, pack_message
 

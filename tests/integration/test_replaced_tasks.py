@@ -11,6 +11,7 @@ from support.sql import execute, one, rows
 from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefinitionError, TaskRevoked, chain, group
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.features.workflows import operations as workflows
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
@@ -18,7 +19,6 @@ from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
 from fbtasks.run.runner import Runner
 from fbtasks.tasks.call import Call, Claim, Retry
-from fbtasks.tasks.plan import Plan
 
 pytestmark = pytest.mark.emptied
 

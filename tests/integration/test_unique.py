@@ -608,7 +608,7 @@ def test_a_step_by_name_is_not_merged(app, claim, end):
     execute(app, "UPDATE QUEUE_TASK SET NAME = 'index' WHERE NAME = 'plain'")
     (step,) = claim()
     assert step.wanted
-    gates = app.tasks["index"].gates
+    gates = app.features["limits"].gates["index"]
     assert passes(gates, step)
     assert not passes(gates, step._replace(wanted=False))
     end([*waiting, step])

@@ -132,7 +132,7 @@ class Limits(Feature):
         """Puts it before its limits, when it was enqueued without them."""
         from fbtasks.features.limits.gating import gated
 
-        return gated(self.app, session, claim)
+        return gated(self, session, claim)
 
     def duties(self, worker: Worker) -> Iterable[Duty]:  # noqa: ARG002
         """Forgets what nothing needs."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
+from fbtasks.features.limits import Limits
 from fbtasks.features.limits.gates import Gates
 from fbtasks.firebird.session import Session
 from fbtasks.queue.codec import pack_gates
@@ -13,32 +13,32 @@ from fbtasks.tasks.call import Claim, Failed, Outcome, PutBefore
 from fbtasks.tasks.serialize import Payload
 
 
-def passes(gates: Gates | None, claim: Claim) -> bool:
+def passes(gates: Gates, claim: Claim) -> bool:
     """Whether *claim* has passed what its task has to.
 
     A step of a workflow is not merged into another task: others may wait for its end, and it has inputs of its own.
     """
-    return claim.gated or gates is None or ((claim.wanted or bool(claim.inputs)) and gates.merges_only)
+    return claim.gated or ((claim.wanted or bool(claim.inputs)) and gates.merges_only)
 
 
-def gated(app: FBTasks, session: Session, claim: Claim) -> Claim | Outcome:
+def gated(feature: Limits, session: Session, claim: Claim) -> Claim | Outcome:
     """Puts *claim* before the gates that it has to pass, and has not. What it is given as a step is there already."""
-    gates = app.features["limits"].gates.get(claim.name)
+    gates = feature.gates.get(claim.name)
     if gates is None or passes(gates, claim):
         return claim
     claim = with_payload(session, claim)
     try:
-        return PutBefore(_packed(app, gates, claim))
+        return PutBefore(_packed(feature, gates, claim))
     except FBTasksError as error:  # its payload is no call, or has no key
         kind = type(error)
         return Failed(f"{kind.__module__}.{kind.__qualname__}", str(error))
 
 
-def _packed(app: FBTasks, gates: Gates, claim: Claim) -> str:
-    payload = Payload(claim.content_type, claim.payload or b"")
-    args, kwargs = app.serializer.load_call(payload, task=claim.name)
-    found = gates.of([*given_by(claim.inputs, app.serializer), *args], kwargs, claim.queue)
+def _packed(feature: Limits, gates: Gates, claim: Claim) -> str:
+    serializer = feature.app.serializer
+    args, kwargs = serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+    found = gates.of([*given_by(claim.inputs, serializer), *args], kwargs, claim.queue)
     if claim.wanted or claim.inputs:
         found = tuple(gate for gate in found if gate.on_duplicate is None)
-    limits = {gate.limit: app.features["limits"].known.note(gate.limit, claim.queue) for gate in found}
+    limits = {gate.limit: feature.known.note(gate.limit, claim.queue) for gate in found}
     return pack_gates(found, limits).decode("ascii")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fbtasks.database import guests
 from fbtasks.errors import ConfigurationError
@@ -14,13 +14,10 @@ from fbtasks.features.sources.feeds import Feed
 from fbtasks.features.sources.store.silence import silence
 from fbtasks.features.sources.task import FedTask
 from fbtasks.firebird.fork import refuse_fork
+from fbtasks.firebird.session import Transaction
 from fbtasks.system import checks
+from fbtasks.tasks.call import Finished, Stale
 from fbtasks.tasks.options import task_name
-
-if TYPE_CHECKING:
-    from fbtasks.firebird.session import Transaction
-    from fbtasks.tasks.call import Finished, Stale
-    from fbtasks.tasks.definition import Task
 
 
 class Sources(Feature):
@@ -39,6 +36,12 @@ class Sources(Feature):
             if isinstance(task, FedTask) and task.subscription is not None
         ]
 
+    def before_finish(self, transaction: Transaction, slot: int, items: Sequence[Finished]) -> list[Stale]:
+        """Writes what is left of runs."""
+        from fbtasks.features.sources.store import rests  # what only calls tasks does not pay for it
+
+        return rests.put(transaction, slot, items)
+
     def silence(self, connection: Any, names: Sequence[str]) -> None:
         """Silences the open transaction of *connection*, for the tasks *names*, or without any for all."""
         for name in names:
@@ -52,20 +55,6 @@ class Sources(Feature):
                 raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
         refuse_fork()
         silence(guests.transaction(connection, self.app.database), names)
-
-    def declare(self, task: Task[..., Any]) -> bool:
-        """Has a task that a source feeds called for what that brings."""
-        if isinstance(task, FedTask) and task.subscription is not None:
-            from fbtasks.features.sources.run import FedInvocation
-
-            task.invocation = FedInvocation(task, task.subscription)
-        return False
-
-    def before_finish(self, transaction: Transaction, slot: int, items: Sequence[Finished]) -> list[Stale]:
-        """Writes what is left of runs."""
-        from fbtasks.features.sources.store import rests
-
-        return rests.put(transaction, slot, items)
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """Polls tables, hands on events, and looks whether all is deployed."""

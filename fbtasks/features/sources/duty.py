@@ -33,7 +33,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.timing import Backoff, Quiet
-from fbtasks.worker.task_log import one_line
+from fbtasks.worker.logs.task_log import one_line
 
 if TYPE_CHECKING:
     from fbtasks.app import Task

@@ -16,7 +16,7 @@ from fbtasks.run.invocation import Calls, Invocation, Part, RunResult
 from fbtasks.tasks.call import Cancelled, Claim, Failed, Outcome, Released
 
 if TYPE_CHECKING:
-    from fbtasks.features.sources.task import FedTask
+    from fbtasks.app import Task
     from fbtasks.run.claimed import Run
 
 TURN = 1.0
@@ -28,7 +28,7 @@ class FedInvocation(Invocation):
 
     several = True
 
-    def __init__(self, task: FedTask[..., Any], subscription: Subscription) -> None:
+    def __init__(self, task: Task[..., Any], subscription: Subscription) -> None:
         self._task = task
         self._subscription = subscription
 

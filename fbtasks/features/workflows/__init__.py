@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from fbtasks.feature import Feature
 from fbtasks.features.workflows import store
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.tasks.call import Batch, Call, Claim, Enqueued, Finished, Outcome, Owner, Stale
-from fbtasks.tasks.plan import Plan
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 from fbtasks.errors import EnqueueError
 from fbtasks.features.workflows.compiling import KNOWN_LATER, Compiler, End, Place
 from fbtasks.features.workflows.group_result import GroupResult
+from fbtasks.features.workflows.plan import Follows, Member
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.function import as_arguments
 from fbtasks.tasks.options import CallOptions, unknown_of_call
-from fbtasks.tasks.plan import Follows, Member
 from fbtasks.tasks.request import EndsWith
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.features.workflows.group_result import GroupResult
 from fbtasks.features.workflows.node_result import NodeResult
+from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.plan import Follows, Link, Member, Plan
 from fbtasks.tasks.request import EndsWith
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
+from fbtasks.features.workflows.plan import Follows, Link, Plan
 from fbtasks.run.eager import EagerResult, run_eagerly
 from fbtasks.states import State
 from fbtasks.tasks.call import Call, Input, Stored
-from fbtasks.tasks.plan import Follows, Link, Plan
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fbtasks.features.workflows.plan import Link, Member, Plan
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call, FeatureOutcome
-from fbtasks.tasks.plan import Link, Member, Plan
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
