@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.firebird.embedded.hostlock import HostLock
     from fbtasks.firebird.session import Session, Transaction
-    from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Said, Stale
+    from fbtasks.queue.holds import Hold
+    from fbtasks.queue.results import QueueRow
+    from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Said, Stale, TaskRow
     from fbtasks.tasks.definition import Task
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
@@ -118,6 +121,58 @@ class Every(Duty):
         return self._makes_tasks and self._more
 
 
+class Deployed(NamedTuple):
+    """What a feature has brought into the database."""
+
+    changes: Sequence[Any] = ()
+    """For ``fbtasks migrate --json``."""
+    lines: Sequence[str] = ()
+    """A sentence for each, for people and for the worker's log."""
+    summary: str = ""
+    """What ``fbtasks migrate`` says instead of these lines, behind its first sentence."""
+    problems: Mapping[str, str] = {}
+    """What is wrong with definitions, by their names: these are left as they are."""
+
+
+class Told(NamedTuple):
+    """What a feature says of one task. Sentences are without a full stop, and may end with ``: fbtasks COMMAND``."""
+
+    why: Sequence[str] = ()
+    """What keeps it from running."""
+    of_queue: Sequence[str] = ()
+    """What keeps all tasks of its queue from running."""
+    facts: Mapping[str, tuple[str, Any]] = {}
+    """What else there is to say: by the names in JSON the text for people and the value."""
+
+
+class Asked(NamedTuple):
+    """What ``fbtasks health`` asks."""
+
+    max_age: float
+    """Seconds for which a task may be ready."""
+    max_lag: float
+    """Seconds for which what is to become a task may wait."""
+    now: datetime
+    queues: Mapping[str, QueueRow]
+    """Queues by their names, not counted; a queue may be missing."""
+    waiting: set[str]
+    """Queues that a worker is to serve. A feature adds those for which something waits that could be a task."""
+
+
+class Problem(NamedTuple):
+    """Something that is wrong."""
+
+    problem: str
+    """A sentence without a full stop."""
+    what: str = ""
+    """What has it: ``limit sms``."""
+    is_wrong: bool = True
+    """False: it is told on the standard error, and all is healthy."""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.problem}" if self.what else self.problem
+
+
 class Feature:
     """What an app has beside the core. One object serves one app. Every member may be left out."""
 
@@ -131,9 +186,14 @@ class Feature:
     """What tasks may say: a dataclass derived from :class:`fbtasks.tasks.options.CommonOptions`, or a TypedDict."""
     fed_options: type | None = None
     """The same of tasks that are not called by a program, but fed by a source."""
-    commands: Mapping[str, str] = {}
-    """Commands by their places, with the module and the name of each: ``{"inspect sources": "pkg.commands:sources"}``.
+    commands: Mapping[str, Mapping[str, str]] = {}
+    """Lines of ``--help`` by the places of commands, by their modules: ``{"pkg.commands": {"audit list": "All."}}``.
+
+    In its module a command is an attribute of its last word; a group has the module "". Those of features of this
+    distribution are in ``fbtasks/features/commands.py``, so that ``--help`` imports none of them.
     """
+    brings_in: ClassVar[str] = ""
+    """What :meth:`deploy` brings in, as ``fbtasks migrate --json`` calls it; empty: the name of the feature."""
     app: FBTasks
 
     def bind(self, app: FBTasks) -> None:
@@ -236,12 +296,46 @@ class Feature:
 
     # For deployment and operators.
 
-    def deploy(self, session: Session) -> Iterable[str]:
-        """Brings what the code of the app says into the database. Returns lines that say what changed."""
-        return ()
+    def deploy(self, session: Session) -> Deployed:
+        """Brings what the code of the app says into the database. Returns what changed.
+
+        Raises :class:`ConfigurationError` for what cannot be.
+        """
+        return Deployed()
+
+    def begin(self, session: Session) -> Iterable[str]:
+        """A worker starts: brings in what the code says, as far as a worker may. Returns lines for its log."""
+        return self.deploy(session).lines
 
     def adopt(self, transaction: Transaction) -> None:
         """The database is a copy, and goes on as one of its own."""
+
+    def hold_names(self, session: Session, holds: Collection[Hold]) -> Mapping[Hold, str]:
+        """Returns what people are told of those *holds* that are the feature's: ``sms``, ``lane of import_order``."""
+        return {}
+
+    def describe(
+        self,
+        session: Session,
+        task: TaskRow,
+        holds: Sequence[Hold],
+        queue: QueueRow,
+    ) -> Told:
+        """Returns what there is to say of one task. One that is held waits for the first of *holds*.
+
+        A fact of one task is one of all: None where it does not apply.
+        """
+        return Told()
+
+    def describe_queues(self, session: Session, rows: dict[str, QueueRow]) -> None:
+        """Puts what it knows of queues into *rows*, by their names, and adds queues that have none.
+
+        A fact of one queue is one of all: None where it does not apply.
+        """
+
+    def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
+        """Returns what is wrong, for ``fbtasks health``: by EXISTS and MIN, never by a scan."""
+        return ()
 
     def __repr__(self) -> str:
         return f"<feature {self.name}>"

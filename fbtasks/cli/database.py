@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import click
 
-from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
 from fbtasks.cli.output import answer, say
+from fbtasks.cli.render import raise_problems
 from fbtasks.database import operations as service
-from fbtasks.features.limits import operations as limits
-from fbtasks.features.queues.operations import apply_queues
-from fbtasks.features.schedules import operations as schedules
-from fbtasks.features.sources import managing as subscriptions
+from fbtasks.feature import Deployed
 
 
 @click.command()
@@ -22,27 +19,20 @@ def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
     """Create or update the tables of the queue; with -A, also what the app defines beside its tasks."""
     with database.opened() as app:
         done = service.migrate(announce(app).database, anew=anew)
-        queues: list[str] = []
-        limited: list[str] = []
-        ticking: list[str] = []
-        applied = subscriptions.Applied([], {})
+        brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
         if database.app_path:
             app.load()
-            queues = apply_queues(app.database, app.name, app.queues.values())
-            limited = limits.apply_limits(app.database, app.name, app.limits.values())
-            ticking = schedules.apply_schedules(app.database, app.name, app.schedules)
-            applied = subscriptions.apply(app.database, app.name, app.feeds())
-            subscriptions.hand_on_events(app.database)
+            with app.database.session() as session:
+                for each in app.features.which("deploy"):
+                    brought[each.brings_in or each.name] = each.deploy(session)
     versions = ", ".join(map(str, done.applied))
     text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
-    if queues:
-        text += f" The limits and windows of {', '.join(queues)} are those of the app."
-    said = [*(f"Limit {each}." for each in limited), *(f"Schedule {each}." for each in ticking)]
-    text = "\n".join([text, *said, *render.steps(applied.changes, done=True)])
-    record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version, "queues": queues}
-    brought = {"limits": limited, "schedules": ticking, "subscriptions": applied.changes}
-    answer({**record, **brought}, text, as_json=as_json)
-    render.raise_problems(applied.problems, as_json=as_json)
+    text = " ".join([text, *(each.summary for each in brought.values() if each.summary)])
+    lines = [line for each in brought.values() if not each.summary for line in each.lines]
+    record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version}
+    changes = {name: each.changes for name, each in brought.items()}
+    answer(record | changes, "\n".join([text, *lines]), as_json=as_json)
+    raise_problems({name: said for each in brought.values() for name, said in each.problems.items()}, as_json=as_json)
 
 
 @click.command()

@@ -6,46 +6,80 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 import click
 
-from fbtasks.cli.commands import INSPECT, LIMITS, SCHEDULES, SUBSCRIPTIONS
+from fbtasks.cli.commands import COMMANDS, OF_FEATURES, Table
+from fbtasks.errors import FBTasksError
+
+_APP: Final = "fbtasks.app"
+"""Where a context keeps the -A that stands behind a command."""
 
 
 class CommandGroup(click.Group):
     """Imports each command when it is used, takes ``-A`` before it as well, and answers words of Celery's.
 
-    *table* has the module of each command, where it is an attribute of its name, and its line of help.
+    *place*: the words before those of its commands, each with a space behind it.
     """
 
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
+    def __init__(self, *args: Any, place: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
-        self.table = table
+        self.place = place
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def table(self, ctx: click.Context, name: str | None = None) -> dict[str, tuple[str, str]]:
+        """Returns its commands by their names: the module of each, empty for a group, and its line of help.
+
+        With those of other distributions where -A names an app with their features, which is imported for it, unless
+        there is a command *name* without them.
+        """
+        found = dict(self._of(COMMANDS)) | dict(self._of(importlib.import_module(OF_FEATURES).COMMANDS))
+        path = ctx.find_root().params.get("app_path") or ctx.meta.get(_APP)
+        if path is None or name in found:
+            return found
+        from fbtasks.run.importing import import_app
+
+        with suppress(FBTasksError):  # what is wrong with the app is said by a command that uses it
+            for feature in import_app(path).features:
+                found.update(self._of(feature.commands))
+        return found
+
+    def _of(self, table: Table) -> Iterator[tuple[str, tuple[str, str]]]:
+        for module, lines in table.items():
+            for place, line in lines.items():
+                name = place.removeprefix(self.place)
+                if place.startswith(self.place) and " " not in name:
+                    yield name, (module, line)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of all commands."""
-        return sorted(self.table)
+        return sorted(self.table(ctx))
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports the command of that name."""
-        if cmd_name not in self.table:
+        found = self.table(ctx, cmd_name).get(cmd_name)
+        if found is None:
             return None
-        module = importlib.import_module(f"fbtasks.{self.table[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        module, line = found
+        if not module:
+            return CommandGroup(cmd_name, help=line, place=f"{self.place}{cmd_name} ")
+        command: click.Command = getattr(importlib.import_module(module), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.table[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(self.table(ctx).items())])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Returns the command and its arguments, with the ``-A`` that stands before it."""
-        if args[0] not in self.table and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if (path := _app_in(args)) is not None:
+            ctx.meta[_APP] = path
+        if not args[0].startswith("-") and not ctx.resilient_parsing and args[0] not in self.table(ctx, args[0]):
             raise click.UsageError(self._no_command(ctx, args[0]), ctx)
         name, command, rest = super().resolve_command(ctx, args)
         app_path = ctx.find_root().params.get("app_path")
@@ -54,14 +88,12 @@ class CommandGroup(click.Group):
         return name, command, rest
 
     def _no_command(self, ctx: click.Context, name: str) -> str:
-        from fbtasks.tasks.celery_words import COMMANDS, INSPECT_COMMANDS, instead
+        from fbtasks.tasks.celery_words import COMMANDS as WORDS
+        from fbtasks.tasks.celery_words import INSPECT_COMMANDS, instead
 
-        words = COMMANDS if ctx.parent is None else INSPECT_COMMANDS if self.table is INSPECT else {}
-        if (
-            self.table not in (SUBSCRIPTIONS, SCHEDULES, LIMITS)
-            and name not in words
-            and (name in INSPECT or name in INSPECT_COMMANDS)
-        ):
+        words = {"": WORDS, "inspect ": INSPECT_COMMANDS}.get(self.place, {})
+        shown = CommandGroup(place="inspect ").table(ctx, name)
+        if words and name not in words and (name in shown or name in INSPECT_COMMANDS):
             words = {name: INSPECT_COMMANDS.get(name, f"use fbtasks inspect {name}")}
         return f"No such command {name!r}{instead(name, words, self.list_commands(ctx))}"
 
@@ -100,3 +132,13 @@ def _no_option(error: click.NoSuchOption) -> click.UsageError:
     return click.UsageError(
         f"No such option {error.option_name!r}{instead(error.option_name, words, known)}", error.ctx
     )
+
+
+def _app_in(args: Sequence[str]) -> str | None:
+    """Returns the app that *args*, which are not parsed yet, name by -A."""
+    for word, following in zip(args, [*args[1:], None], strict=True):
+        if word in ("-A", "--app"):
+            return following
+        if word.startswith(("-A", "--app=")):
+            return word.removeprefix("--app=").removeprefix("-A")
+    return None

@@ -8,25 +8,21 @@ from typing import Any
 import click
 
 from fbtasks.cli import render
-from fbtasks.cli.commands import INSPECT
+from fbtasks.cli.commands import COMMANDS
 from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
 from fbtasks.cli.output import as_dict, print_json, print_json_list, say, show_records
-from fbtasks.features.queues import operations as queue_service
-from fbtasks.features.sources import operations as source_service
-from fbtasks.features.workflows import operations as workflow_service
 from fbtasks.queue.operations import pausing
+from fbtasks.queue.operations import queues as queue_service
 from fbtasks.queue.operations import tasks as task_service
 from fbtasks.queue.operations.workers import list_workers
-from fbtasks.queue.spool import Spool
 from fbtasks.states import State
-from fbtasks.system.showing import count
-from fbtasks.tasks.serialize import show_json
+from fbtasks.tasks.serialize import json_value, show_json
 
 
 def _list_command(name: str, state: State, nothing: str) -> click.Command:
     """Returns the command that lists the tasks in one state; *nothing* is what it says of an empty list."""
 
-    @click.command(name, help=INSPECT[name][1])
+    @click.command(name, help=COMMANDS[__name__][f"inspect {name}"])
     @with_database
     @json_option
     @click.option("--queue", help="Only this queue.")
@@ -48,7 +44,7 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
             render.tasks(rows, state, f"No {name} task matches the filters." if filtered else nothing)
             if state is State.PARKED and rows:
                 names = {task.name for task in rows}
-                _say_paused([each for each in pausing.paused_names(app.database) if each in names])
+                _say_paused([each for each in app.database.use(pausing.paused_names) if each in names])
             if more:
                 say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
 
@@ -77,25 +73,6 @@ awaiting = _list_command("awaiting", State.AWAITING, "Nothing is awaiting.")
 @click.argument("task_id", metavar="ID")
 @with_database
 @json_option
-@click.option("--limit", type=click.IntRange(1, 1_000_000), help="At most so many lines.")
-def workflow(database: DatabaseArgs, task_id: str, as_json: bool, limit: int | None) -> None:
-    """The workflow that a task is part of, as a tree."""
-    with database.opened() as app:
-        asked, nodes = workflow_service.find_workflow(app.database, task_id)
-    if as_json:
-        with Spool(nodes[:limit]) as rows:
-            print_json_list(rows)
-        return
-    lines = workflow_service.fold(workflow_service.outline(nodes), asked)
-    render.workflow(lines[:limit])
-    if limit is not None and len(lines) > limit:
-        say(f"Only the first {count(limit, 'line')} of {len(lines)} are shown.", err=True)
-
-
-@click.command()
-@click.argument("task_id", metavar="ID")
-@with_database
-@json_option
 def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
     """One task: arguments, times, tries, result, traceback."""
     with database.opened() as app:
@@ -105,23 +82,22 @@ def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
     else:
         shown = "(no longer kept)" if found.arguments is None else show_json(found.arguments)
         returned = None if found.result is None else show_json(found.result)
-        said = found.progress and f"{found.progress[0]} {show_json(found.progress[1])}"
-        render.task(found.row, shown, returned, found.traceback, said, found.asked_for, found.why)
+        render.task(found, shown, returned)
 
 
 def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
     """Returns what the lists have of a task, and the rest of it."""
-    call = task_service.json_value(found.arguments)
+    call = json_value(found.arguments)
     args, kwargs = call if isinstance(call, list) and len(call) == 2 else (None, None)
     return {
         **as_dict(found.row),
         "args": args,
         "kwargs": kwargs,
         "content_type": None if found.arguments is None else found.arguments.content_type,
-        "result": task_service.json_value(found.result),
+        "result": json_value(found.result),
         "result_type": None if found.result is None else found.result.content_type,
         "traceback": found.traceback,
-        "progress": found.progress and {"state": found.progress[0], "info": task_service.json_value(found.progress[1])},
+        **{name: value for name, (_, value) in found.facts.items()},
         "asked_for": found.asked_for,
         "why": found.why,
     }
@@ -135,7 +111,7 @@ def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
     with database.opened() as app:
         rows = queue_service.list_queues(app.database, queue, queues_of(database, app))
-        names = [] if as_json or queue else pausing.paused_names(app.database)
+        names = [] if as_json or queue else app.database.use(pausing.paused_names)
     show_records(rows, render.queues, as_json=as_json)
     _say_paused(names)
 
@@ -164,16 +140,3 @@ def workers(database: DatabaseArgs, as_json: bool) -> None:
     with database.opened() as app:
         rows = list_workers(app.database)
     show_records(rows, render.workers, as_json=as_json)
-
-
-@click.command()
-@with_database
-@json_option
-def sources(database: DatabaseArgs, as_json: bool) -> None:
-    """What feeds tasks from the database, and what waits, runs and stands still."""
-    with database.opened() as app:
-        rows = source_service.inspect_sources(app.database)
-        queues = {} if as_json else {row.queue: row for row in queue_service.list_queues(app.database)}
-        older = source_service.older_writers(app.database)
-    render.tell_older(older, render.END_THEM)
-    show_records(rows, lambda found: render.loaded_sources(found, queues), as_json=as_json)

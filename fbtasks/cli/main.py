@@ -6,7 +6,6 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from fbtasks.cli.commands import COMMANDS, INSPECT, LIMITS, SCHEDULES, SUBSCRIPTIONS
 from fbtasks.cli.groups import CommandGroup
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
@@ -50,31 +49,11 @@ def _say_traceback(ctx: click.Context) -> NoReturn:
     ctx.exit(1)
 
 
-@click.group(
-    cls=Program, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
-)
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(VERSION, prog_name="fbtasks")
-@click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app, the same as behind the command.")
+@click.option(
+    "-A", "--app", "app_path", metavar="MODULE[:NAME]", is_eager=True, help="The app, the same as behind the command."
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def main(app_path: str | None, debug: bool) -> None:  # read by CommandGroup and by Program
     """Background tasks whose queue is a table of your Firebird database."""
-
-
-@click.group(cls=CommandGroup, table=INSPECT)
-def inspect() -> None:
-    """Look at tasks, queues and workers."""
-
-
-@click.group(cls=CommandGroup, table=SUBSCRIPTIONS)
-def subscriptions() -> None:
-    """Deploy and operate what feeds tasks from the database: changes and rows of tables, and events."""
-
-
-@click.group(cls=CommandGroup, table=SCHEDULES)
-def schedules() -> None:
-    """Operate periodic tasks: list, pause, resume, change and run them."""
-
-
-@click.group(cls=CommandGroup, table=LIMITS)
-def limits() -> None:
-    """Operate the limits of tasks: list and change them, and open keys that a failure closed."""

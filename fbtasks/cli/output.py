@@ -9,11 +9,14 @@ import dataclasses
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+from fbtasks.system.showing import span
 
 if TYPE_CHECKING:
     from fbtasks.queue.spool import Spool
@@ -118,17 +121,14 @@ def _plain(value: object) -> object:
 
 
 def as_dict(record: Any) -> dict[str, Any]:
-    """Returns the fields of a record, with the names of states instead of their numbers."""
+    """Returns the fields of a record, with the names of states instead of their numbers.
+
+    Its ``facts`` are fields like the others, and what is ``shown`` to people is left out.
+    """
     fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    fields |= fields.pop("facts", {})
+    fields.pop("shown", None)
     return {name: value.name.lower() if isinstance(value, IntEnum) else value for name, value in fields.items()}
-
-
-def span(seconds: float) -> str:
-    """Returns a duration in one short word."""
-    for limit, unit, size in ((1, "ms", 0.001), (120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):
-        if seconds < limit:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86400:.0f} d"
 
 
 def ago(moment: datetime | None) -> str:
@@ -137,6 +137,17 @@ def ago(moment: datetime | None) -> str:
         return ""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     return f"in {span(-seconds)}" if seconds < 0 else f"{span(seconds)} ago"
+
+
+def stamp(moment: datetime | None) -> str | None:
+    """Returns a moment in the zone of this machine, and how long ago it was."""
+    if moment is None:
+        return None
+    local = moment
+    with suppress(OverflowError):
+        # In the first and the last hours that a TIMESTAMP holds, some zones have no local time.
+        local = moment.astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S %z} ({ago(moment)})"
 
 
 def since(moment: datetime | None) -> str:

@@ -8,8 +8,7 @@ from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time
 from fbtasks.cli.output import answer, print_json, say
 from fbtasks.cli.progress import Progress
 from fbtasks.errors import FBTasksError
-from fbtasks.features.queues import operations as queues
-from fbtasks.queue.operations import tasks
+from fbtasks.queue.operations import queues, tasks
 from fbtasks.system.showing import count
 
 

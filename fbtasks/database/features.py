@@ -33,6 +33,11 @@ class Row(NamedTuple):
     is_there: bool
     """Whether that package is there."""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a feature of this distribution."""
+        return self.package is not None and self.package.startswith("FBTASKS_")
+
 
 def rows(session: Session) -> dict[str, Row]:
     """Returns the features that the database has, by their names."""

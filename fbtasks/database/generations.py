@@ -57,7 +57,7 @@ def renew(session: Session, known: Iterable[Part]) -> bool:
     named = {
         name: Answering(name, row.hooks, row.package)
         for name, row in there.items()
-        if row.package and row.is_there and not row.package.startswith("FBTASKS_")
+        if row.package and row.is_there and not row.is_ours
     }
     named |= {each.name: features.answering(each) for each in known}
     answering = tuple(named[name] for name in sorted(named))

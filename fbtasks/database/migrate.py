@@ -28,6 +28,7 @@ from fbtasks.errors import (
 from fbtasks.firebird.identity import is_at
 from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction
 from fbtasks.firebird.signals import held_signals
+from fbtasks.system.checks import did_you_mean
 from fbtasks.url import DatabaseURL
 
 _PATIENCE: Final = 20.0
@@ -144,6 +145,45 @@ def prepare(session: Session, wanted: Sequence[Part] = ()) -> None:
     """Makes the schema in a file that does not have its name yet; it is for :func:`migrate` to complete it there."""
     with _locked(session, wanted):
         _make(session, wanted)
+
+
+def drop_feature(session: Session, name: str) -> list[str]:
+    """Takes a feature of another distribution out of the queue, whose next packages do not call it.
+
+    Returns its package and the tables that this uses, as ``DROP`` has them: they stay. Raises
+    :class:`ConfigurationError` for what is no such feature, and :class:`SchemaError` while tasks or workers have it.
+    """
+    with _locked(session, ()):
+        there = features.rows(session)
+        if name not in there:
+            raise ConfigurationError(
+                f"the database has no feature {name!r}.{did_you_mean(name, there)} They are in: fbtasks features list"
+            )
+        row = there[name]
+        if row.is_ours:
+            raise ConfigurationError(
+                f"{name!r} is a feature of this distribution, and those are not dropped: other apps may use it. An app "
+                "that is not to have it leaves it out of features=[...]."
+            )
+        if found := session.read("tasks_of_feature", name):
+            raise SchemaError(
+                f"task {found[0][0]} needs the feature {name!r}, and has not ended, or may be put back. Run or "
+                "discard such tasks, and then drop it."
+            )
+        if any(name in names.split() for (names,) in session.read("worker_features")):
+            raise SchemaError(f"a worker has the feature {name!r}, and needs it. Stop it, and then drop the feature.")
+        left = [] if row.package is None or not row.is_there else [f"PACKAGE {row.package}"]
+        left += [f"TABLE {table}" for (table,) in session.read("tables_of_package", row.package)]
+
+        def forget(transaction: Transaction) -> None:
+            transaction.execute("feature_forget", name)
+            transaction.execute("feature_steps_forget", name)
+
+        session.run(forget, point="migrate")
+        generations.renew(session, features.of_the_database((), features.rows(session)))
+        generations.drop_former(session, locked=True)
+        grants.refresh(session)
+    return left
 
 
 def _make(session: Session, wanted: Sequence[Part]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -54,18 +54,15 @@ class QueueRow:
     workers: int = 0
     max_length: int | None = None
     """How many tasks that have not ended it may hold; None: any number."""
-    when_full: str | None = None
-    window: str | None = None
-    """When its tasks may run; None: at any time."""
     is_open: bool = True
-    """Whether they may run now."""
+    """Whether its tasks may run now."""
     opens: datetime | None = None
-    """Of a queue with a window: since when it is open, or when it opens next."""
+    """Of a queue that is not open at any time: since when it is open, or when it opens next."""
     paused: bool = False
-    limit: str | None = None
-    """How many of its tasks run at once, and how often they begin, in words: ``3 at once, 10/s``."""
-    age: float | None = None
-    """Seconds of waiting that count as much as a priority one higher; None: its tasks do not age."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """What else features say of it, by the names that it has in JSON."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """The same for people, by the titles of columns."""
 
     @property
     def waiting(self) -> int:
@@ -76,6 +73,16 @@ class QueueRow:
     def length(self) -> int:
         """How many of its tasks have not ended."""
         return self.waiting + self.running
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is more to say of it than that it is there."""
+        return bool(self.shown) or self.paused or self.max_length is not None or self.is_bounded_in_time
+
+    @property
+    def is_bounded_in_time(self) -> bool:
+        """Whether its tasks may run at some times alone, as far as can be told while it is paused."""
+        return self.opens is not None or not (self.is_open or self.paused)
 
 
 @dataclass(frozen=True, slots=True)

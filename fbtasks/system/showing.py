@@ -56,3 +56,11 @@ def shorten(text: str, limit: int, mark: str) -> str:
 def name_of(kind: type) -> str:
     """The module and the qualified name of a class."""
     return sendable(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def span(seconds: float) -> str:
+    """Returns a duration in one short word."""
+    for limit, unit, size in ((1, "ms", 0.001), (120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"

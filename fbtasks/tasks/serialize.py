@@ -385,6 +385,16 @@ def _check_object(value: object) -> None:
         raise _NotInJson(f"is {article} {kind}, which JSON does not have. Pass simple values") from error
 
 
+def json_value(payload: Payload | None) -> Any:
+    """Returns what is in a payload of JSON. None for any other payload, which is not unpickled here."""
+    if payload is None or payload.content_type != JSON_TYPE:
+        return None
+    try:
+        return json.loads(payload.data)
+    except (ValueError, RecursionError):
+        return None
+
+
 def show_json(payload: Payload) -> str:
     """A payload for people: JSON as it is, anything else by its size. Never unpickles."""
     if payload.content_type == JSON_TYPE:

@@ -14,9 +14,6 @@ from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.database.database import SHUT_DOWN_LOOK
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
-from fbtasks.features.limits import duty as task_limits
-from fbtasks.features.queues import duty as queue_limits
-from fbtasks.features.schedules import upkeep as schedules
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
@@ -115,18 +112,14 @@ class Loop:
             self._waker.wait(SHUT_DOWN_LOOK)
 
     def open(self, *, deploys: bool = True) -> None:
-        """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker.
+        """Connects, brings in what the app says, and registers the worker.
 
         With *deploys* also what its duties need.
         """
         session = self.connection.open()
-        queues = self._app.queues.values()
-        for said in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
-            logger.info("Limit %s.", said)
-        for queue in queue_limits.sync_queues(session, self._app.name, queues):
-            logger.info("The limit and the window of the queue %s are those of this app now.", queue)
-        for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
-            logger.info("Schedule %s.", said)
+        for feature in self._app.features:
+            for line in feature.begin(session):
+                logger.info("%s", line)
         if deploys:
             self._duties.begin(session)
         self._register(session)

@@ -12,7 +12,6 @@ from support.programs import command_line_in
 from support.rules import TRANSITIONS
 
 from fbtasks.cli import main
-from fbtasks.cli.main import COMMANDS
 from fbtasks.states import State
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -89,13 +88,14 @@ def test_the_tutorial_of_changes(tmp_path):
 
 def test_every_command_is_described():
     text = (DOCS / "reference" / "cli.md").read_text()
-    for name, (_, line) in COMMANDS.items():
+    for name, (_, line) in main.table(click.Context(main)).items():
         command = main.get_command(click.Context(main), name)
         assert command.help.partition("\n")[0] == line
         assert f"| `{name}` |" in text
         if isinstance(command, click.Group):
-            assert all(f"`{inner}" in text for inner in command.table)
-            for inner, (_, help_text) in command.table.items():
+            inside = command.table(click.Context(command))
+            assert all(f"`{inner}" in text for inner in inside)
+            for inner, (_, help_text) in inside.items():
                 found = command.get_command(click.Context(command), inner)
                 assert (found.name, found.help.partition("\n")[0]) == (inner, help_text)
 

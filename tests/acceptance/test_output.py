@@ -19,8 +19,6 @@ from fbtasks import Ordered
 from fbtasks.cli import main
 from fbtasks.cli.output import visible, visible_json
 from fbtasks.database.packages import queries
-from fbtasks.features.limits.operations import apply_limits
-from fbtasks.features.schedules.operations import apply_schedules
 from fbtasks.testing import drain
 
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -252,7 +250,7 @@ def close_a_key(shop):
     move = shop.task(name="shop.move", ordered=Ordered(None, stop_on_failure=True), max_retries=0)(lambda: 1 / 0)
     move.delay()
     drain(shop)
-    apply_limits(shop.database, shop.name, shop.limits.values())
+    shop.database.use(shop.features["limits"].deploy)
 
 
 def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
@@ -261,7 +259,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     close_a_key(shop)
     for name in ("hourly", "gone"):
         shop.add_periodic("shop.say", every=3600, args=(1,), name=name)
-    apply_schedules(shop.database, shop.name, shop.schedules)
+    shop.database.use(shop.features["schedules"].deploy)
     shop.close()  # no connection is older than the triggers
     (tmp_path / "fed_shop.py").write_text(FED)
     monkeypatch.syspath_prepend(tmp_path)

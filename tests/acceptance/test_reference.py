@@ -224,7 +224,7 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
-GROUPS = ("inspect", "limits", "schedules", "subscriptions")
+GROUPS = ("features", "inspect", "limits", "schedules", "subscriptions")
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 

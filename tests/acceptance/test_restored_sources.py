@@ -140,7 +140,7 @@ def check_copy(project, copy):
     assert waiting(copy.app) == waits
     database.adopt(copy.app.database)
     assert subscriptions.diff(copy.app.database, copy.app.name, copy.app.feeds()).changes == []
-    assert [source.problems for source in source_service.list_sources(copy.app.database)] == [[]] * 6
+    assert [source.problems for source in copy.app.database.use(source_service.list_sources)] == [[]] * 6
     changed = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 0)]
     assert copy.run() == {
         "key": changed[1:], "total": [(1, 1), (2, 1), (3, 1), (4, 0), (2, 2)], "none": changed, "told": [7],

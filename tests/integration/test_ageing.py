@@ -12,8 +12,8 @@ from support.sql import NOW, execute, one, plans, rows
 
 from fbtasks import FBTasks
 from fbtasks.features.queues import duty as queue_limits
-from fbtasks.features.queues.operations import list_queues
 from fbtasks.queue import tasks
+from fbtasks.queue.operations.queues import list_queues
 
 pytestmark = pytest.mark.emptied
 
@@ -216,7 +216,7 @@ def test_changes_of_a_low_priority_have_their_turn_beside_higher_ones(app, url):
 def test_an_age_is_shown(app, url, capsys):
     says(app, url, age=90)
     (row,) = list_queues(app.database)
-    assert (row.queue, row.age) == ("mail", 90)
+    assert (row.queue, row.facts["age"]) == ("mail", 90)
     assert command_line("inspect", "queues", "--url", url) == 0
     title, line = capsys.readouterr().out.splitlines()
     assert title.split()[-1] == "AGE"

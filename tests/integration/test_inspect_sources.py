@@ -6,9 +6,9 @@ from support.programs import command_line
 from support.sql import NOW, execute
 
 from fbtasks.database.packages import queries
-from fbtasks.features.queues import operations as queues
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
+from fbtasks.queue.operations import queues
 from fbtasks.queue.operations.workers import get_health
 
 
@@ -54,10 +54,10 @@ def shown(capsys, *arguments):
 
 
 def test_what_waits_behind_a_halted_lane_is_counted(halted, url, capsys):
-    (source,) = source_service.inspect_sources(halted.database)
+    (source,) = halted.database.use(source_service.inspect_sources)
     assert (source.halted, source.behind, source.waiting, source.held, source.failed) == (1, 3, 4, 1, 1)
     said = "1 lane is halted since a task failed, and more waits behind it (fbtasks retry or discard)"
-    assert [each.problem for each in get_health(halted.database, 300).sources] == [said]
+    assert [each.problem for each in get_health(halted.database, 300).problems["sources"]] == [said]
     title, line, *lines = shown(capsys, "inspect", "sources", "--url", url)
     assert line.split() == ["changed", "T", "active", "4", *line.split()[4:-5], "0", "0", "1", "1", "7"]
     assert title.split()[-5:] == ["READY", "RUNNING", "HELD", "FAILED", "TAKEN"]
@@ -91,7 +91,7 @@ def test_nothing_waits_behind_a_lane_that_goes_on(halted, refused, url):
     refused.clear()
     assert command_line("retry", "--all-failed", "--url", url) == 0
     drain(halted)
-    (source,) = source_service.inspect_sources(halted.database)
+    (source,) = halted.database.use(source_service.inspect_sources)
     assert (source.halted, source.behind, source.waiting, source.held, source.taken) == (0, 0, 0, 0, 11)
 
 
@@ -138,7 +138,7 @@ def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
     service.apply(app.database, app.name, app.feeds())
     app.close()
     execute(app, "INSERT INTO T VALUES (1, 'R')")
-    (source,) = source_service.inspect_sources(app.database)
+    (source,) = app.database.use(source_service.inspect_sources)
     assert source.waiting is None
     _, line, said = shown(capsys, "inspect", "sources", "--url", url)
     assert line.split() == ["row", "T", "active", "-", "0", "0", "0", "0"]
@@ -148,19 +148,19 @@ def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
 def test_events_without_a_handler_are_shown_and_are_a_problem_in_time(app, url, capsys):
     app.raise_event("order.piad", {"id": 1})
     app.raise_event("order.piad", "x" * 5_000)
-    (source,) = source_service.inspect_sources(app.database)
+    (source,) = app.database.use(source_service.inspect_sources)
     assert (source.kind, source.source, source.state, source.waiting) == ("event", "order.piad", "unhandled", 2)
     _, line, *said = shown(capsys, "inspect", "sources", "--url", url)
     assert line.split()[:4] == ["-", "order.piad", "unhandled", "2"]
     why = "no handler is registered for it; what was raised since "
     assert said[0].startswith(f"event order.piad: {why}")
-    assert get_health(app.database, 300, 10).sources == []
+    assert get_health(app.database, 300, 10).problems["sources"] == []
     execute(app, f"UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-20 SECOND TO {NOW})")
-    (problem,) = get_health(app.database, 300, 10).sources
-    assert (problem.kind, problem.name, problem.problem[: len(why)]) == ("event", "order.piad", why)
+    (problem,) = get_health(app.database, 300, 10).problems["sources"]
+    assert (problem.what, problem.problem[: len(why)]) == ("event order.piad", why)
     app.on_event("order.piad", name="late")(len)
     service.apply(app.database, app.name, app.feeds())
-    assert [each.state for each in source_service.inspect_sources(app.database)] == ["active"]
+    assert [each.state for each in app.database.use(source_service.inspect_sources)] == ["active"]
 
 
 def test_a_queue_without_a_worker_is_named_as_soon_as_changes_wait_for_it(app):

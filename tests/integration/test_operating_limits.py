@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 from datetime import timedelta
 
+import click
 import pytest
 from support.duties import Keeper
 from support.held import nothing_left
@@ -13,13 +14,12 @@ from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, Ordered
-from fbtasks.cli import commands
-from fbtasks.cli.render import lets_in
+from fbtasks.cli.groups import CommandGroup
 from fbtasks.errors import ConfigurationError, ConflictError
 from fbtasks.features.limits import operations as service
+from fbtasks.features.limits.commands import lets_in
 from fbtasks.features.limits.definition import LimitOptions, define_limit, rate_text
 from fbtasks.features.limits.duty import Leftovers, sync_limits
-from fbtasks.features.queues.operations import apply_queues
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as task_service
 from fbtasks.queue.operations.workers import get_health
@@ -267,7 +267,7 @@ def test_the_limit_of_a_queue_is_listed_set_and_kept(app, claim, end):
     assert (row.at_once, row.rate, row.burst, row.set) == (4, "100/h", 3, ["at_once", "rate", "burst"])
     again = FBTasks(app.name, app.settings.url)
     again.queue("default", at_once=2)
-    apply_queues(again.database, again.name, again.queues.values())
+    again.database.use(again.features["queues"].deploy)
     again.close()
     assert listed(app)["queue:default"].set == ["at_once", "rate", "burst"]
     execute(app, "UPDATE QUEUE_GATE SET FREE_US = 0")  # the first one has begun long ago
@@ -283,13 +283,13 @@ def test_a_closed_key_is_opened_by_its_value_or_by_the_failed_task(app, claim, s
     first, second = stopped(**options)
     (closed,) = listed(app)["ordered:move"].closed
     assert (closed.task, closed.waiting) == (int(first.id), 1)
-    problems = get_health(app.database, 300).limits
-    assert [problem.name for problem in problems] == ["ordered:move"]
+    problems = get_health(app.database, 300).problems["limits"]
+    assert [problem.what for problem in problems] == ["limit ordered:move"]
     named = {"key": ["1"]} if how == "key" else {"task": int(first.id)}
     assert service.resume(app.database, "ordered:move", **named) == [int(first.id)]
     claims = claim() or claim()
     assert [each.id for each in claims] == [int(second.id)]
-    assert listed(app)["ordered:move"].closed == get_health(app.database, 300).limits == []
+    assert listed(app)["ordered:move"].closed == get_health(app.database, 300).problems["limits"] == []
     assert one(app, "SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?", int(first.id)) == 11
 
 
@@ -342,7 +342,7 @@ def test_tasks_that_wait_for_a_limit_that_nobody_defined_are_told(app):
     execute(app, "DELETE FROM QUEUE_LIMIT")
     (row,) = service.list_limits(app.database)
     assert (row.name, row.state, row.waiting) == (None, "undefined", 2)
-    (problem,) = get_health(app.database, 300).limits
+    (problem,) = get_health(app.database, 300).problems["limits"]
     assert problem.problem == "2 tasks wait for a limit that no app has defined (fbtasks inspect held)"
     page = task_service.list_tasks(app.database, State.HELD, Filter())
     assert [each.waits_for for each in page.tasks] == [["a limit that no app defines"]] * 2
@@ -351,7 +351,7 @@ def test_tasks_that_wait_for_a_limit_that_nobody_defined_are_told(app):
 def test_a_queue_with_held_tasks_alone_needs_a_worker(app):
     limited(app).delay(1)
     found = get_health(app.database, 300)
-    assert (found.unserved, found.limits) == (["default"], [])
+    assert (found.unserved, found.problems["limits"]) == (["default"], [])
 
 
 def test_what_held_tasks_wait_for_is_named(app, claim):
@@ -566,4 +566,5 @@ def test_the_commands_say_what_they_do(app, url, capsys, monkeypatch, stopped):
 
 
 def test_every_command_is_in_its_table():
-    assert set(commands.LIMITS) == {"list", "set", "reset", "resume"}
+    group = CommandGroup("limits", place="limits ")
+    assert set(group.table(click.Context(group))) == {"list", "set", "reset", "resume"}

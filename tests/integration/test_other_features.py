@@ -1,11 +1,16 @@
 """Features of other distributions: their schemas and hooks, beside apps that lack them on the same database."""
 
+import json
+import re
 import shutil
+import sys
+import textwrap
 from contextlib import closing
 from datetime import timedelta
 
 import pytest
 from support.auditing import FOLDER, Audit
+from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
@@ -13,6 +18,7 @@ from fbtasks.database import generations
 from fbtasks.feature import Feature
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as service
+from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.testing import drain
 
@@ -326,3 +332,96 @@ def test_what_it_says_must_be_bytes_of_some_length(with_audit, monkeypatch):
         monkeypatch.setattr(Audit, "prepare", lambda self, call, *_, said=said: call.saying("audit", said))
         with pytest.raises(EnqueueError, match="must be bytes, at most 4000"):
             with_audit.tasks["add"].delay(1, 2)
+
+
+@pytest.fixture
+def module(with_audit, url, tmp_path, monkeypatch):
+    """The name of a module with an app that has the feature."""
+    text = f"""
+        from support.auditing import Audit
+        from fbtasks import FEATURES, FBTasks
+        app = FBTasks("audited", {str(url)!r}, features=[*FEATURES, Audit("add")])
+        idle = FBTasks("idle", {str(url)!r}, features=[*FEATURES, Audit()])
+        """
+    (tmp_path / "of_audited.py").write_text(textwrap.dedent(text))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "of_audited"
+    del sys.modules["of_audited"]
+
+
+def test_its_commands_are_there_where_the_app_has_it(with_audit, module, capsys):
+    with_audit.tasks["add"].delay(1, 2)
+    for arguments in (
+        ["-A", module, "audit", "hooks"],
+        ["audit", "hooks", "-A", module],
+        ["audit", "hooks", f"-A{module}"],
+    ):
+        assert command_line(*arguments) == 0
+        assert capsys.readouterr().out == "1 written.\n"
+    assert command_line("-A", module, "--help") == 0
+    assert "audit          Read what is audited." in capsys.readouterr().out
+    assert command_line("-A", module, "audit", "--help") == 0
+    assert "hooks  Count what the hooks wrote." in capsys.readouterr().out
+    assert command_line("audit", "hooks") == 2
+    assert "No such command 'audit'" in capsys.readouterr().err
+
+
+def test_what_it_says_of_tasks_and_finds_wrong_is_shown(with_audit, module, capsys):
+    result = with_audit.tasks["add"].delay(1, 2)
+    assert command_line("inspect", "task", result.id, "-A", module, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["audited"] is True
+    assert command_line("inspect", "task", result.id, "-A", module) == 0
+    assert re.search(r"^AUDITED +yes$", capsys.readouterr().out, re.MULTILINE)
+    assert command_line("health", "-A", f"{module}:idle") == 1
+    assert "audit: it names no task\n" in capsys.readouterr().out
+
+
+def test_the_features_of_the_database_are_listed(with_audit, module, url, capsys):
+    with_audit.migrate()
+    assert command_line("features", "list", "--url", url, "--json") == 0
+    found = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found.keys() == {"audit", *(each.name for each in FEATURES)}
+    assert (found["audit"]["version"], found["audit"]["here"], found["limits"]["here"]) == (1, False, True)
+    assert found["audit"]["hooks"] == ["ENDED", "ENQUEUED", "FORGOTTEN"]
+    assert command_line("features", "list", "-A", module) == 0
+    assert re.search(r"^audit +1 +yes +ENDED ENQUEUED", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_one_of_another_distribution_is_dropped_when_nothing_needs_it(with_audit, without, module, url, capsys):
+    waiting = with_audit.tasks["add"].delay(1, 2)
+    with_audit.close()
+    assert command_line("features", "drop", "audit", "--url", url) == 1
+    assert f"task {waiting.id} needs the feature 'audit'" in capsys.readouterr().err
+    assert without.AsyncResult(waiting.id).cancel()
+    with without.database.session() as session:
+        assert session.run(lambda t: tasks.prune(t, State.CANCELLED, timedelta(0))) == 1
+    for name, said in [("audti", "Did you mean 'audit'?"), ("limits", "is a feature of this distribution")]:
+        assert command_line("features", "drop", name, "--url", url) == 2
+        assert said in capsys.readouterr().err
+    assert command_line("features", "drop", "audit", "-A", module) == 2
+    assert "would bring it back" in capsys.readouterr().err
+    without.close()
+    assert command_line("features", "drop", "audit", "--url", url) == 0
+    left = "DROP PACKAGE AUDIT_1; DROP TABLE AUDIT_TRAIL;"
+    assert capsys.readouterr().out == f"audit: dropped. What it made stays. Before an app brings it back: {left}\n"
+    assert rows(without, "SELECT NAME FROM QUEUE_FEATURE WHERE NAME = 'audit'") == []
+    result = without.tasks["add"].delay(3, 4)
+    drain(without)
+    assert result.get(timeout=0) == 7
+    without.close()
+    execute(without, "DROP PACKAGE AUDIT_1")
+    execute(without, "DROP TABLE AUDIT_TRAIL")
+    with closing(audited(url, name="again")) as again:
+        result = again.tasks["add"].delay(1, 2)
+        drain(again)
+        assert trail(again, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
+
+
+def test_one_that_a_worker_has_is_not_dropped(with_audit, url, capsys):
+    with_audit.migrate()
+    with with_audit.database.session() as session:
+        given = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0, "features": " audit "}
+        session.run(lambda t: processes.register(t, "worker", name="w", **given))
+    assert command_line("features", "drop", "audit", "--url", url) == 1
+    assert "a worker has the feature 'audit'" in capsys.readouterr().err

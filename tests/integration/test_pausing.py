@@ -6,10 +6,10 @@ from support.programs import command_line_in
 from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError
-from fbtasks.features.queues.operations import list_queues
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.queue.operations.pausing import Code
+from fbtasks.queue.operations.queues import list_queues
 from fbtasks.tasks.call import Finished, Succeeded
 
 pytestmark = pytest.mark.emptied

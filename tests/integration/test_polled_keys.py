@@ -170,8 +170,8 @@ def test_the_end_of_a_row_is_written_when_it_has_its_key_again(app, handled, mov
     found = one.look()
     assert f"the key ID = {moved} has the status 'T'" in found.error
     assert statuses(app) == {"a": "T", "b": "D"}
-    failing = workers.get_health(app.database, 60).failing
-    assert [(each.table, each.error) for each in failing] == [("INBOX", found.error)]
+    failing = workers.get_health(app.database, 60).problems["sources"]
+    assert [(each.what.split()[:2], each.problem) for each in failing] == [(["polling", "INBOX"], found.error)]
     fill(app, "UPDATE INBOX SET ID = 1 WHERE DATA = 'a'")
     drain(app)
     assert (sorted(handled), statuses(app)) == (["a", "b"], {"a": "D", "b": "D"})

@@ -142,7 +142,7 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
     fill(app, *insert(100))
     drain(app)
     assert handler.seen[COUNT:] == ["d100"]
-    assert [each.taken for each in source_service.inspect_sources(app.database)] == [COUNT + 1]
+    assert [each.taken for each in app.database.use(source_service.inspect_sources)] == [COUNT + 1]
     everything = [f"d{n}" for n in (*range(COUNT), 100)]
     if "hard delete" in shape:
         assert list(statuses(app)) == ([] if shape.startswith("no ids") else ["d3"])
@@ -614,7 +614,9 @@ def test_a_row_that_cannot_be_taken_keeps_back_itself_alone(app, handler):
     with app.database.session() as session:
         (told,) = polling.failing(session)
     assert (told.task, told.table) == ("handle", "INBOX")
-    assert [each.task for each in workers.get_health(app.database, 300).failing] == ["handle"]
+    assert [each.what for each in workers.get_health(app.database, 300).problems["sources"]] == [
+        "polling INBOX for handle fails"
+    ]
     fill(app, "DROP TRIGGER REFUSES")
     drain(app)
     assert statuses(app) == {"d1": "D", "d2": "D", "d3": "D"}
@@ -903,7 +905,7 @@ def test_operators_pause_and_drop_a_poll_as_other_subscriptions(app, handler):
     assert subscriptions.resume(app.database, [task.name]) == [task.name]
     drain(app)
     assert handler.seen == ["d1", "d2"]
-    assert workers.get_health(app.database, 300).sources == []
+    assert workers.get_health(app.database, 300).problems["sources"] == []
     (dropped,) = subscriptions.drop(app.database, [task.name])
     assert dropped.gone
     assert rows(app, "SELECT * FROM QUEUE_POLL_KEY") == rows(app, "SELECT * FROM QUEUE_GATE") == []
@@ -924,7 +926,8 @@ def again(url):
 
 def states(app):
     return [
-        (row.name, row.kind, row.state, row.version, row.problems) for row in source_service.list_sources(app.database)
+        (row.name, row.kind, row.state, row.version, row.problems)
+        for row in app.database.use(source_service.list_sources)
     ]
 
 
@@ -1044,9 +1047,9 @@ def test_other_marks_of_rows_make_another_poll_and_the_former_is_brought_to_its_
     drain(changed)
     drain(changed)
     assert (handler.seen, statuses(app)) == (["d1", "d2"], {"d1": "D", "d2": "D"})
-    assert [row.ends for row in source_service.list_sources(app.database)] == [True, False]
+    assert [row.ends for row in app.database.use(source_service.list_sources)] == [True, False]
     steps(changed)
-    assert [row.ends for row in source_service.list_sources(app.database)] == [False]
+    assert [row.ends for row in app.database.use(source_service.list_sources)] == [False]
 
 
 def test_an_end_of_the_former_poll_that_cannot_be_written_is_told(app, handler, again, caplog):
@@ -1074,7 +1077,7 @@ def test_another_table_or_key_does_not_begin_where_the_former_one_was(app, handl
     drain(other)
     assert sorted(handler.seen) == ["d1", "d1", "d2", "d2"]
     steps(other)
-    assert [row.source for row in source_service.list_sources(app.database)] == ["OTHER"]
+    assert [row.source for row in app.database.use(source_service.list_sources)] == ["OTHER"]
     assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE") == 2
 
 
@@ -1183,7 +1186,7 @@ def test_a_poll_that_was_refused_is_registered_alone(app, handler, again, monkey
     execute(app, "ALTER TABLE INBOX ADD LATE INTEGER")
     with app.database.session() as session:
         assert polled.look(session, 1) == 1
-    assert {(row.name, row.queue, row.state) for row in source_service.list_sources(app.database)} == {
+    assert {(row.name, row.queue, row.state) for row in app.database.use(source_service.list_sources)} == {
         ("mail", "letters", "active"),
         ("sent", "default", "active"),
         ("handle", "default", "active"),

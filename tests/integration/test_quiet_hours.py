@@ -10,8 +10,8 @@ from support.sql import NOW, execute, one, rows
 from fbtasks import FBTasks
 from fbtasks.features.queues import duty as queue_limits
 from fbtasks.features.queues import store as limits
-from fbtasks.features.queues.operations import list_queues
 from fbtasks.queue import results, tasks
+from fbtasks.queue.operations.queues import list_queues
 from fbtasks.queue.operations.workers import get_health
 
 pytestmark = pytest.mark.emptied
@@ -159,7 +159,7 @@ def test_the_list_of_queues_shows_limits_and_windows(app):
     app.send_task("add", queue="later")
     found = {row.queue: row for row in list_queues(app.database)}
     assert (found["nightly"].length, found["nightly"].max_length, found["nightly"].is_open) == (1, 3, True)
-    assert found["nightly"].window == "mon-sun Europe/Berlin"
+    assert found["nightly"].facts["window"] == "mon-sun Europe/Berlin"
     assert (found["later"].max_length, found["later"].is_open) == (None, False)
     assert abs(found["later"].opens - opening(app)) < timedelta(seconds=90)
 

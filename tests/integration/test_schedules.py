@@ -392,14 +392,14 @@ def test_a_task_that_cannot_be_enqueued_stops_its_schedule_and_no_other(app, ran
     assert tick(app)
     assert (shown(app).state, shown(app, "other").state) == ("failed", "active")
     assert shown(app).error.startswith("'small, and others' is not a queue name")
-    assert [each.name for each in get_health(app.database, 300).schedules] == ["note"]
+    assert [each.what for each in get_health(app.database, 300).problems["schedules"]] == ["schedule note"]
     assert not tick(app)
     execute(app, "UPDATE QUEUE_SCHEDULE SET QUEUE = 'small' WHERE NAME = 'note'")
     assert service.resume(app.database, ["note"]) == ["note"]
     assert (shown(app).state, shown(app).error, shown(app).next) == ("active", None, due)
     assert tick(app)
     assert {row[1] for row in rows(app, TASKS)} == {"small", "default"}
-    assert get_health(app.database, 300).schedules == []
+    assert get_health(app.database, 300).problems["schedules"] == []
 
 
 def test_missed_ticks_fill_a_queue_and_the_rest_waits_for_room(app, ran):
@@ -439,7 +439,7 @@ def test_a_zone_that_is_unknown_here_is_left_to_other_machines(app, ran, caplog)
     execute(app, f"UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-2 MINUTE TO {NOW})")
     assert tick(app)
     assert (shown(app).state, shown(app, "other").last is not None) == ("active", True)
-    assert [each.problem[:12] for each in get_health(app.database, 300).schedules] == ["its tick is "]
+    assert [each.problem[:12] for each in get_health(app.database, 300).problems["schedules"]] == ["its tick is "]
     assert "The schedule note is left to other workers: there is no tz 'Mars/Olympus'" in caplog.text
 
 

@@ -259,7 +259,7 @@ def test_silence_ends_with_its_transaction(app):
 
 
 def problems(app, max_lag=900.0):
-    return [each.problem for each in get_health(app.database, 300, max_lag).sources]
+    return [each.problem for each in get_health(app.database, 300, max_lag).problems["sources"]]
 
 
 def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
@@ -307,7 +307,7 @@ def test_what_a_source_has_is_counted(app):
     claim(app)
     execute(app, "INSERT INTO T VALUES (9)")
     execute(app, "UPDATE QUEUE_TASK SET STATE = 0 ROWS 1")
-    changed, mail = source_service.inspect_sources(app.database)
+    changed, mail = app.database.use(source_service.inspect_sources)
     assert (changed.taken, changed.waiting, changed.ready, changed.running) == (4, 1, 1, 3)
     assert 0 <= changed.lag < 60
     assert (mail.taken, mail.waiting, mail.lag, mail.source) == (0, 0, None, "order.paid")
@@ -380,7 +380,7 @@ def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step,
     execute(app, "INSERT INTO T VALUES (3)")
     other.close()
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (3 if before else 2 * noted + 1)
-    live = [row for row in source_service.list_sources(app.database) if not row.ends]
+    live = [row for row in app.database.use(source_service.list_sources) if not row.ends]
     assert [(row.order, row.problems) for row in live] == [("total", [])]
 
 
@@ -433,7 +433,7 @@ def test_a_program_that_only_applies_hands_on_all_and_a_burst_stays_for_it(app, 
         service.apply(app.database, app.name, app.feeds())
         assert one(app, kept) == 17
         if name == "first":
-            service.hand_on_events(app.database)
+            app.database.use(service.hand_on_events)
             assert one(app, kept) == 0
     drain(app)
     assert len(seen) == 40
@@ -562,12 +562,12 @@ def test_a_replaced_handler_stays_as_long_as_a_transaction_may_see_it(app, url):
         connection.commit()
     assert rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1") == [(1, 1)]
     service.apply(newer.database, "test", newer.feeds())
-    assert [row.id for row in source_service.list_sources(app.database)] == [1, 2]
+    assert [row.id for row in app.database.use(source_service.list_sources)] == [1, 2]
     assert len(claim(app)) == 1
     execute(app, "DELETE FROM QUEUE_TASK")
     claim(app)
     service.apply(newer.database, "test", newer.feeds())
-    assert [row.id for row in source_service.list_sources(app.database)] == [2]
+    assert [row.id for row in app.database.use(source_service.list_sources)] == [2]
     newer.close()
 
 
@@ -633,9 +633,9 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
     operator = as_role("operator")
-    assert [row.problems for row in source_service.list_sources(operator.database)] == [[]]
-    assert [row.waiting for row in source_service.inspect_sources(operator.database)] == [0]
-    assert get_health(operator.database, 300).sources == []
+    assert [row.problems for row in operator.database.use(source_service.list_sources)] == [[]]
+    assert [row.waiting for row in operator.database.use(source_service.inspect_sources)] == [0]
+    assert get_health(operator.database, 300).problems["sources"] == []
     assert service.pause(operator.database, ["changed"]) == ["changed"]
     assert service.resume(operator.database, ["changed"]) == ["changed"]
     for act in (
@@ -647,7 +647,7 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
             AuthenticationError, match="Run the command as the owner of the database, SYSDBA, or as SYSDBA"
         ):
             act()
-    (row,) = source_service.list_sources(app.database)
+    (row,) = app.database.use(source_service.list_sources)
     assert (row.state, row.version, row.problems) == ("active", 1, [])
 
 
@@ -666,10 +666,10 @@ def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app,
         sources = Undeployed(worker, Worker(id=number))
         sources.begin(session)
         sources.do(session)
-        (told,) = get_health(as_role("operator").database, 300).sources
+        (told,) = get_health(as_role("operator").database, 300).problems["sources"]
         assert told.problem == "it has no trigger yet (fbtasks subscriptions apply -A shop)"
         session.call("FBTASKS_WORKER.UNREGISTER", number)
-    assert get_health(app.database, 300).sources == []
+    assert get_health(app.database, 300).problems["sources"] == []
 
 
 def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role):
@@ -680,8 +680,8 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
     with worker.database.session() as session:
         assert service.register(session, "test", worker.feeds()) == {}
     assert rows(app, "SELECT NAME FROM QUEUE_HANDLER") == [("mail",)]
-    assert [row.name for row in source_service.list_sources(app.database)] == ["changed", "mail"]
-    assert [row.state for row in source_service.list_sources(app.database)] == ["active", "active"]
+    assert [row.name for row in app.database.use(source_service.list_sources)] == ["changed", "mail"]
+    assert [row.state for row in app.database.use(source_service.list_sources)] == ["active", "active"]
     with worker.database.session() as session:
         for statement in (
             "EXECUTE PROCEDURE FBTASKS_SOURCES.UNHANDLE(1, 'test')",  # not of an event
@@ -698,7 +698,7 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
 
 def test_a_producer_reads_no_subscriptions(app, as_role):
     with pytest.raises(AuthenticationError):
-        source_service.list_sources(as_role("producer").database)
+        as_role("producer").database.use(source_service.list_sources)
 
 
 def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app, caplog, monkeypatch):

@@ -1,5 +1,6 @@
 """What workers have in their code and the database not so: it is told until it is put right, or no worker has it."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -60,11 +61,15 @@ class Worker:
 
 
 def told(app):
-    return [(each.name, each.app, each.problem) for each in get_health(app.database, 300).sources]
+    found = get_health(app.database, 300).problems["sources"]
+    named = [(re.fullmatch(r"subscription (\S+)(?: \(app (.*)\))?", each.what), each.problem) for each in found]
+    return [(*match.groups(), problem) for match, problem in named if match]
 
 
 def listed(app):
-    return [(row.id, row.name, row.app, row.state, row.problems) for row in source_service.list_sources(app.database)]
+    return [
+        (row.id, row.name, row.app, row.state, row.problems) for row in app.database.use(source_service.list_sources)
+    ]
 
 
 def changed(app, table="ORDERS", **options):
@@ -78,7 +83,7 @@ def test_a_table_that_is_not_there_is_told_until_it_is_deployed(app):
     assert told(app) == [("paid", "test", NO_TABLE)]
     assert not get_health(app.database, 300).healthy
     assert listed(app) == [(None, "paid", "test", "undeployed", [NO_TABLE])]
-    (loaded,) = source_service.inspect_sources(app.database)
+    (loaded,) = app.database.use(source_service.inspect_sources)
     assert (loaded.state, loaded.problems, loaded.waiting, loaded.kind) == ("undeployed", [NO_TABLE], 0, "change")
     execute(app, TABLE)
     worker.look()
@@ -167,7 +172,7 @@ def test_what_is_told_goes_with_the_last_worker_that_has_it(app):
     first.look()
     second.look()
     assert told(app) == [("paid", "test", NO_TABLE)]
-    assert len(source_service.list_sources(app.database)) == 1
+    assert len(app.database.use(source_service.list_sources)) == 1
     first.leave()
     assert told(app) == [("paid", "test", NO_TABLE)]
     execute(app, "UPDATE QUEUE_PROCESS SET LEASE_UNTIL = HEARTBEAT_TIME")
@@ -196,7 +201,7 @@ def test_two_apps_with_a_task_of_one_name_are_told_apart(app, url):
     execute(app, TABLE)
     service.apply(app.database, app.name, app.feeds())
     assert [each[:2] for each in told(app)] == [("paid", "other")]
-    assert [(row.app, row.state) for row in source_service.list_sources(app.database)] == [
+    assert [(row.app, row.state) for row in app.database.use(source_service.list_sources)] == [
         ("test", "active"),
         ("other", "undeployed"),
     ]

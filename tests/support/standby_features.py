@@ -12,13 +12,12 @@ from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, Pu
 from fbtasks.database import generations, packages
 from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.said import Progress
-from fbtasks.features.queues import operations as queues
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.store import polling
 from fbtasks.queue import tasks
-from fbtasks.queue.operations import pausing
+from fbtasks.queue.operations import pausing, queues
 from fbtasks.queue.operations import tasks as service
 from fbtasks.queue.register import processes
 from fbtasks.states import State

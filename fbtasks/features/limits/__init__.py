@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fbtasks.errors import ConfigurationError, DuplicateTask, EnqueueError, TaskDefinitionError
-from fbtasks.feature import Duty, Every, Feature, Worker
+from fbtasks.feature import Asked, Deployed, Duty, Every, Feature, Problem, Told, Worker
 from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.features.limits.gates import Gates, Unknown
 from fbtasks.features.limits.known import KnownLimits
@@ -21,7 +21,9 @@ from fbtasks.tasks.options import unknown
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.firebird.session import Session
-    from fbtasks.tasks.call import Claim, Outcome
+    from fbtasks.queue.holds import Hold
+    from fbtasks.queue.results import QueueRow
+    from fbtasks.tasks.call import Claim, Outcome, TaskRow
     from fbtasks.tasks.definition import Task
 
 
@@ -134,11 +136,46 @@ class Limits(Feature):
 
         return gated(self, session, claim)
 
-    def duties(self, worker: Worker) -> Iterable[Duty]:  # noqa: ARG002
+    def duties(self, worker: Worker) -> Iterable[Duty]:
         """Forgets what nothing needs."""
         from fbtasks.features.limits.duty import Leftovers
 
         yield Every("looking for limits that nothing needs any more", 600.0, Leftovers().turn)
+
+    def deploy(self, session: Session) -> Deployed:
+        """Brings in what the app says of limits."""
+        from fbtasks.features.limits.duty import sync_limits
+
+        changed = sync_limits(session, self.app.name, self.definitions.values())
+        return Deployed(changed, [f"Limit {each}." for each in changed])
+
+    # For operators, whose modules no other process imports.
+
+    def hold_names(self, session: Session, holds: Collection[Hold]) -> Mapping[Hold, str]:
+        """Returns the names of limits."""
+        from fbtasks.features.limits import store
+
+        found = [hold for hold in holds if hold.stage >= 0]
+        names = store.names(session, {hold.owner for hold in found})
+        return {hold: names.get(hold.owner, "a limit that no app defines") for hold in found}
+
+    def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
+        """Returns what shuts the limit that a held task waits for, and that of its queue."""
+        from fbtasks.features.limits.operations import describe
+
+        return describe(session, holds, queue)
+
+    def describe_queues(self, session: Session, rows: dict[str, QueueRow]) -> None:
+        """Puts what their limits let in into *rows*."""
+        from fbtasks.features.limits.operations import describe_queues
+
+        describe_queues(session, rows)
+
+    def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
+        """Returns the keys that are closed, and that tasks wait for limits that are not defined."""
+        from fbtasks.features.limits.operations import find_problems
+
+        return find_problems(session)
 
 
 def _check_fed(options: LimitedTask) -> None:

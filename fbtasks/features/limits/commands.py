@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
+
 import click
 
-from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, json_option, with_database
-from fbtasks.cli.output import answer, show_records
+from fbtasks.cli.output import answer, say, show_records
+from fbtasks.cli.render import Column, column, records, say_problems
 from fbtasks.features.limits import operations as service
+from fbtasks.features.limits.operations import LimitRow
+from fbtasks.system.showing import span
+
+
+def lets_in(row: LimitRow) -> str:
+    """Returns what a limit lets in, in words; and what the code says where operators have said something else."""
+    if row.kind in ("ordered", "unique"):
+        return "one at a time, in order" if row.kind == "ordered" else "one of equal calls"
+    if row.batch is not None and row.wait is not None:
+        return f"{row.batch} together, or after {span(row.wait)}"
+    said = _allowed(row.at_once, row.rate, row.burst)
+    return f"{said} (set; the code: {_allowed(row.code_at_once, row.code_rate, row.code_burst)})" if row.set else said
+
+
+def _allowed(at_once: int | None, rate: str | None, burst: int | None) -> str:
+    said = [] if at_once is None else [f"{at_once} at once"]
+    if rate is not None:
+        said.append(f"{rate} (burst {burst or 1})")
+    return ", ".join(said) or "any number"
+
+
+_LIMIT: Final[Sequence[Column]] = [
+    ("NAME", "word", lambda r: r.name or "(not defined)"),
+    ("LETS IN", "word", lets_in),
+    column("STATE", "word"),
+    ("IN", "number", attrgetter("inside")),
+    *(column(title, "number") for title in ("WAITING", "KEYS")),
+]
+
+
+def _show(rows: Sequence[LimitRow]) -> None:
+    """Prints limits, one line for each, and the keys that are closed."""
+    if not rows:
+        say("There are no limits: no worker of an app with limits has started yet, and no such task was called.")
+        return
+    records(_LIMIT, rows)
+    for row in rows:
+        say_problems([(row.name or "", [service.describe_closed(row.name or "", key) for key in row.closed])])
 
 
 @click.command()
@@ -17,7 +59,7 @@ def list(database: DatabaseArgs, as_json: bool) -> None:
     """All limits: what each lets in, and what waits for it."""
     with database.opened() as app:
         rows = service.list_limits(app.database)
-    show_records(rows, render.limits, as_json=as_json)
+    show_records(rows, _show, as_json=as_json)
 
 
 @click.command()
@@ -35,7 +77,7 @@ def set(
         raise click.UsageError("give what is to be changed: --at-once, --rate or --burst.")
     with database.opened() as app:
         row = service.change(app.database, name, service.Change(at_once=at_once, rate=rate, burst=burst))
-    answer(row, f"{row.name}: {render.lets_in(row)}.", as_json=as_json)
+    answer(row, f"{row.name}: {lets_in(row)}.", as_json=as_json)
 
 
 @click.command()
@@ -46,7 +88,7 @@ def reset(database: DatabaseArgs, name: str, as_json: bool) -> None:
     """Go by what the code says again."""
     with database.opened() as app:
         row = service.reset(app.database, name)
-    answer(row, f"{row.name}: {render.lets_in(row)}.", as_json=as_json)
+    answer(row, f"{row.name}: {lets_in(row)}.", as_json=as_json)
 
 
 @click.command()

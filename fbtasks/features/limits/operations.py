@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
+from fbtasks.feature import Problem, Told
 from fbtasks.features.limits import store as admission
-from fbtasks.features.limits.definition import QUEUE, LimitDefinition, LimitOptions, define_limit, rate_text
-from fbtasks.features.limits.duty import sync_limits
+from fbtasks.features.limits.definition import QUEUE, LimitOptions, define_limit, in_words, rate_text
 from fbtasks.features.limits.gates import lane_of
 from fbtasks.features.limits.store import Closed, Load, Row
-from fbtasks.features.sources.store import subscriptions
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.holds import Hold, gate
 from fbtasks.queue.operations.choosing import choose
+from fbtasks.queue.results import QueueRow
 from fbtasks.system.showing import count
 
 
@@ -61,20 +62,6 @@ class LimitRow:
     keys: int
     """Keys of which a task is in or waits."""
     closed: list[ClosedKey]
-
-
-@dataclass(frozen=True, slots=True)
-class LimitProblem:
-    """What is wrong with a limit."""
-
-    name: str | None
-    """None: no app has defined it."""
-    problem: str
-
-
-def apply_limits(database: Database, app: str, definitions: Iterable[LimitDefinition]) -> list[str]:
-    """Brings in what *app* says of its limits. Returns what changed, in words."""
-    return database.use(lambda session: sync_limits(session, app, definitions))
 
 
 def list_limits(database: Database) -> list[LimitRow]:
@@ -246,19 +233,86 @@ def describe_closed(name: str, key: ClosedKey) -> str:
     )
 
 
-def find_problems(session: Session) -> list[LimitProblem]:
+def find_problems(session: Session) -> Iterator[Problem]:
     """Returns what is wrong with limits. A task that waits for its turn is no problem."""
     names = {row.id: row.name for row in admission.read(session)}
-    known = {*names, *(row.id for row in subscriptions.read(session))}
-    found = []
     for each in admission.closed(session):
         name = names.get(each.limit, "")
-        found.append(LimitProblem(name, describe_closed(name, ClosedKey(each.task, each.since, each.waiting))))
+        yield Problem(describe_closed(name, ClosedKey(each.task, each.since, each.waiting)), f"limit {name}")
     # All that is held is counted only where something waits for what nobody has defined.
-    for _, waiting in _unknown(session) if admission.waited_for(session) - known else ():
+    for _, waiting in _unknown(session) if admission.waited_for(session) - names.keys() else ():
         tasks = f"{count(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}"
-        found.append(LimitProblem(None, f"{tasks} for a limit that no app has defined (fbtasks inspect held)"))
-    return found
+        yield Problem(f"{tasks} for a limit that no app has defined (fbtasks inspect held)")
+
+
+def describe_queues(session: Session, rows: dict[str, QueueRow]) -> None:
+    """Puts into *rows* what their limits let in, in words, and adds queues with limits that have no row."""
+    said = {
+        row.name.removeprefix(QUEUE): in_words(
+            row.at_once if row.set_at_once is None else row.set_at_once,
+            row.period if row.set_period is None else row.set_period,
+        )
+        for row in admission.read(session)
+        if row.name.startswith(QUEUE)
+    }
+    for name in {*rows, *said}:
+        row, limit = rows.get(name) or QueueRow(queue=name), said.get(name)
+        shown = {**row.shown, "LIMIT": limit} if limit else row.shown
+        rows[name] = replace(row, facts={**row.facts, "limit": limit}, shown=shown)
+
+
+# Why a task waits
+
+
+def describe(session: Session, holds: Sequence[Hold], queue: QueueRow) -> Told:
+    """Returns what shuts the limit that a held task waits for first, and why the limit of its queue lets nothing in."""
+    why = list(_at_limit(session, holds[0])) if holds and holds[0].stage >= 0 else []
+    return Told(why, list(_at_queue(session, queue.queue)) if queue.workers and queue.facts["limit"] else [])
+
+
+def _at_queue(session: Session, queue: str) -> Iterator[str]:
+    running, opens = admission.room(session, queue)
+    if running is not None:
+        run = "runs" if running == 1 else "run"
+        yield (
+            f"{count(running, 'task')} of its queue {queue} {run}, as many as its limit lets in. To let in more: "
+            f"fbtasks limits set {QUEUE}{queue} --at-once N"
+        )
+    elif opens is not None:
+        yield _next_at(f"{QUEUE}{queue}", opens)
+
+
+def _next_at(limit: str, moment: datetime) -> str:
+    return f"{limit} lets in the next one at {moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _at_limit(session: Session, hold: Hold) -> Iterator[str]:
+    limit = next((each for each in admission.read(session) if each.id == hold.owner), None)
+    if limit is None:
+        yield "no app defines the limit that it waits for. Cancel it, and call it anew"
+        return
+    found = gate(session, hold)
+    if found.halted:
+        yield (
+            f"its key of {limit.name} is closed since task {found.holder} failed. Retry that task, or pass it by: "
+            f"fbtasks limits resume {shlex.quote(limit.name)} --task {found.holder}"
+        )
+    elif found.wakes is not None:
+        yield _next_at(limit.name, found.wakes)
+    elif kind_of(limit) not in ("at_once", "ordered"):
+        return
+    elif running := admission.running(session, hold):
+        yield f"{limit.name} is taken by {_tasks(running, 'which runs', 'which run')}"
+    elif found.used and (keeping := admission.keeping(session, hold)):
+        who = _tasks(keeping, "which waits for another try, or is parked", "which wait for another try, or are parked")
+        yield f"{limit.name} is taken by {who}"
+    elif found.used:
+        yield f"{limit.name} is taken by a task that does not run now: it waits for another try, or for a worker"
+
+
+def _tasks(numbers: list[int], one: str, several: str) -> str:
+    shown = ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
+    return f"task {shown}, {one}" if len(numbers) == 1 else f"tasks {shown}, {several}"
 
 
 def _chosen(reader: Session | Transaction, name: str) -> Row:

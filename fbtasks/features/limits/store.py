@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -10,15 +10,13 @@ from fbtasks.database.values import as_utc
 from fbtasks.errors import DuplicateKey
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.states import State
+from fbtasks.queue.holds import Hold
 from fbtasks.tasks.call import Owner
 
 GATES: Final = 1000
 """Gates that maintenance deletes in one transaction. One at which nothing is stays until then."""
 LOOKED: Final = 2000
 """Tasks of which it looks in one transaction whether they are there."""
-_NUMBERS: Final = 1000
-"""Tasks that are asked for in one statement."""
 
 
 def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *, only_new: bool) -> bool:
@@ -118,7 +116,7 @@ def unknown(session: Session) -> dict[int, int]:
 
 
 def waited_for(session: Session) -> set[int]:
-    """The numbers of the limits and subscriptions that tasks pass, or of which something is noted."""
+    """The numbers of the limits that tasks pass, or wait for."""
     return {number for (number,) in session.read("waited_for")}
 
 
@@ -130,71 +128,37 @@ def closed(session: Session) -> list[Closed]:
     ]
 
 
-class Wait(NamedTuple):
-    """A gate that has not let a held task in."""
-
-    owner: int
-    lane: int
-    name: str | None
-    """That of the limit, or of the subscription; None: the database has nothing of it."""
-    of_source: bool
-    """Whether it is that of a lane of a subscription, and not that of a limit."""
-
-    @property
-    def title(self) -> str:
-        """What people are told that the task waits for."""
-        if self.of_source:
-            return "a lane whose subscription is gone" if self.name is None else f"lane of {self.name}"
-        return self.name or "a limit that no app defines"
+def names(session: Session, limits: Collection[int]) -> dict[int, str]:
+    """The names of limits by their numbers."""
+    some = ",".join(str(int(number)) for number in limits)
+    return dict(session.read("limits_by_id", more=f" ID IN ({some})")) if some else {}
 
 
-def waits(session: Session, tasks: Sequence[int]) -> dict[int, list[Wait]]:
-    """What held tasks have still to pass, by the tasks: each waits for the first."""
-    found: dict[int, list[Wait]] = {}
-    for at in range(0, len(tasks), _NUMBERS):
-        numbers = ",".join(str(int(task)) for task in tasks[at : at + _NUMBERS])
-        rows = session.read("waits", more=f" T.ID IN ({numbers}) ORDER BY T.ID, H.STEP")
-        for task, state, owner, lane, name, of_source in rows:
-            if state != State.HELD:  # by now
-                continue
-            gates = found.setdefault(task, [])
-            if owner is not None:
-                gates.append(Wait(owner, lane, name, bool(of_source)))
-    return found
+class Room(NamedTuple):
+    """Why a queue's limit lets nothing in now."""
+
+    running: int | None
+    """How many of its tasks run, when that is as many as may at once."""
+    opens: datetime | None
+    """When its rate lets in the next one, when that is not now."""
 
 
-class Gate(NamedTuple):
-    """A gate as it stands."""
-
-    halted: bool = False
-    """Whether it is shut since its holder failed."""
-    holder: int | None = None
-    used: int = 0
-    """How many tasks a limit has let in, as far as notes have been read."""
-    wakes: datetime | None = None
-    """When it is looked at next, if that is later than now."""
+def room(session: Session, queue: str) -> Room:
+    """What the limit of a queue says now; nothing, when it lets tasks in."""
+    for at_once, running, now, opens in session.read("queue_room", queue):
+        is_full = at_once is not None and running >= at_once
+        return Room(running if is_full else None, as_utc(opens) if opens is not None and opens > now else None)
+    return Room(None, None)
 
 
-def gate(session: Session, owner: int, lane: int) -> Gate:
-    """The gate of a lane; one without a row has let nothing in."""
-    for halted, holder, used, wakes in session.read("gate", owner, lane):
-        return Gate(bool(halted), holder, used, None if wakes is None else as_utc(wakes))
-    return Gate()
-
-
-def let_in(session: Session, owner: int, lane: int) -> list[int]:
-    """The tasks that are in at a lane."""
-    return sorted(task for (task,) in session.read("lane_holders", owner, lane))
-
-
-def running(session: Session, owner: int, lane: int) -> list[int]:
+def running(session: Session, hold: Hold) -> list[int]:
     """The tasks that a limit has let in at a lane, and that run."""
-    return sorted(task for (task,) in session.read("lane_runs", owner, lane))
+    return sorted(task for (task,) in session.read("lane_runs", hold.owner, hold.lane))
 
 
-def keeping(session: Session, owner: int, lane: int) -> list[int]:
+def keeping(session: Session, hold: Hold) -> list[int]:
     """Some tasks that were let in at a lane, and keep their places while they wait for another try or are parked."""
-    return sorted(task for (task,) in session.read("lane_keeps", owner, lane))
+    return sorted(task for (task,) in session.read("lane_keeps", hold.owner, hold.lane))
 
 
 def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None]:

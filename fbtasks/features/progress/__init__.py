@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fbtasks.feature import Duty, Every, Feature, Worker
+from fbtasks.feature import Duty, Every, Feature, Told, Worker
+
+if TYPE_CHECKING:
+    from fbtasks.firebird.session import Session
+    from fbtasks.queue.holds import Hold
+    from fbtasks.queue.results import QueueRow
+    from fbtasks.tasks.call import TaskRow
 
 
 class Progress(Feature):
@@ -20,3 +27,9 @@ class Progress(Feature):
 
         yield ProgressNotes(worker.turn)
         yield Every("forgetting the progress of tasks that have ended", 60.0, prune)
+
+    def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
+        """Returns what a task that runs has said last: a word, and what there is to say."""
+        from fbtasks.features.progress.store import describe
+
+        return Told(facts={"progress": describe(session, task)})

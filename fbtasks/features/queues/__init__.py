@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import ConfigurationError, QueueFull
-from fbtasks.feature import Duty, Every, Feature, Worker
+from fbtasks.feature import Deployed, Duty, Every, Feature, Worker
 from fbtasks.features.queues.definition import QueueDefinition, QueueOptions, define_queue
 from fbtasks.features.queues.room import QueueRoom
 from fbtasks.system import checks
@@ -17,6 +17,8 @@ from fbtasks.tasks.options import unknown
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.firebird.session import Session
+    from fbtasks.queue.results import QueueRow
 
 
 class Queues(Feature):
@@ -58,8 +60,23 @@ class Queues(Feature):
         """Stops listening for room; calls that wait make a last attempt."""
         self._room.close()
 
-    def duties(self, worker: Worker) -> Iterable[Duty]:  # noqa: ARG002
+    def duties(self, worker: Worker) -> Iterable[Duty]:
         """Keeps places and hours right."""
         from fbtasks.features.queues.duty import audit
 
         yield Every("looking after the places and the hours of queues", 60.0, audit)
+
+    def deploy(self, session: Session) -> Deployed:
+        """Brings in what the app says of its queues."""
+        from fbtasks.features.queues.duty import sync_queues
+
+        changed = sync_queues(session, self.app.name, self.definitions.values())
+        lines = [f"The limit and the window of the queue {queue} are those of this app now." for queue in changed]
+        summary = f"The limits and windows of {', '.join(changed)} are those of the app." if changed else ""
+        return Deployed(changed, lines, summary)
+
+    def describe_queues(self, session: Session, rows: dict[str, QueueRow]) -> None:
+        """Puts their bounds, windows and ages into *rows*."""
+        from fbtasks.features.queues.store import describe
+
+        describe(session, rows)

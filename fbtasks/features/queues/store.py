@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
 from fbtasks import timing as clock
 from fbtasks.database.values import as_utc
-from fbtasks.features.limits.definition import in_words
+from fbtasks.features.queues.definition import age_in, describe_window
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.results import QueueRow
+from fbtasks.system.showing import span
 
 
 class Policy(NamedTuple):
@@ -31,9 +34,6 @@ class Policy(NamedTuple):
     """Until when it is known when the queue is open."""
     opens: datetime | None
     """When it opened, if it is open, or opens next."""
-    paused: bool
-    limit: str | None
-    """How many of its tasks run at once, and how often they begin, in words."""
 
     @property
     def places_are_right(self) -> bool:
@@ -44,8 +44,8 @@ class Policy(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether its tasks may begin now."""
-        return not self.paused and (not self.windowed or (self.opens is not None and self.opens <= self.now))
+        """Whether its tasks may begin now, unless it is paused."""
+        return not self.windowed or (self.opens is not None and self.opens <= self.now)
 
 
 def policies(session: Session) -> list[Policy]:
@@ -54,12 +54,10 @@ def policies(session: Session) -> list[Policy]:
         Policy(
             queue, max_length, when_full, bool(windowed), app, definition, digest, as_utc(now),
             free or 0, owed or 0, unfinished or 0,
-            None if until is None else as_utc(until), None if opens is None else as_utc(opens), bool(paused),
-            in_words(at_once if set_at_once is None else set_at_once, period if set_period is None else set_period),
+            None if until is None else as_utc(until), None if opens is None else as_utc(opens),
         )
         for (
             queue, max_length, when_full, windowed, app, definition, digest, now, free, owed, unfinished, until, opens,
-            paused, set_at_once, at_once, set_period, period,
         ) in session.read("policies")
     ]  # fmt: skip
 
@@ -92,26 +90,23 @@ def has_limit(transaction: Transaction, queue: str) -> bool:
     return bool(transaction.value("has_limit", queue))
 
 
-class Room(NamedTuple):
-    """Why a queue's limit lets nothing in now."""
-
-    running: int | None
-    """How many of its tasks run, when that is as many as may at once."""
-    opens: datetime | None
-    """When its rate lets in the next one, when that is not now."""
-
-
-def room(session: Session, queue: str) -> Room:
-    """What the limit of a queue says now; nothing, when it lets tasks in."""
-    for at_once, running, now, opens in session.read("queue_room", queue):
-        is_full = at_once is not None and running >= at_once
-        return Room(running if is_full else None, as_utc(opens) if opens is not None and opens > now else None)
-    return Room(None, None)
-
-
-def paused_names(session: Session) -> list[str]:
-    """Returns the names of tasks that are paused."""
-    return [name for (name,) in session.read("paused_names")]
+def describe(session: Session, rows: dict[str, QueueRow]) -> None:
+    """Puts what is told of queues into *rows*, and adds those of which something is told and that have no row."""
+    told = {each.queue: each for each in policies(session)}
+    for queue in {*rows, *told}:
+        row, it = rows.get(queue) or QueueRow(queue=queue), told.get(queue)
+        age = it and age_in(it.definition)
+        window = describe_window(it.definition) if it is not None and it.windowed else None
+        facts = {"when_full": it and it.when_full, "window": window, "age": age}
+        shown = {"WINDOW": window, "AGE": None if age is None else span(age)}
+        rows[queue] = replace(
+            row,
+            max_length=it and it.max_length,
+            is_open=it is None or it.is_open,
+            opens=it and it.opens,
+            facts={**row.facts, **facts},
+            shown={**row.shown, **{title: text for title, text in shown.items() if text is not None}},
+        )
 
 
 def set_shifts(transaction: Transaction, queue: str, shifts: Iterable[tuple[datetime, datetime]]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.feature import Duty, Feature, Worker
+from fbtasks.feature import Asked, Deployed, Duty, Feature, Problem, Worker
 from fbtasks.features.schedules import periodic
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions
 from fbtasks.system import checks
@@ -17,6 +17,7 @@ from fbtasks.tasks.options import unknown
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.firebird.session import Session
 
 
 class Schedules(Feature):
@@ -66,3 +67,16 @@ class Schedules(Feature):
         from fbtasks.features.schedules.duty import Ticks
 
         yield Ticks(worker.events_arrive)
+
+    def deploy(self, session: Session) -> Deployed:
+        """Brings in the schedules of the app."""
+        from fbtasks.features.schedules.upkeep import sync_schedules
+
+        changed = sync_schedules(session, self.app.name, self.definitions)
+        return Deployed(changed, [f"Schedule {each}." for each in changed])
+
+    def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
+        """Returns which schedules stand still, or tick too late."""
+        from fbtasks.features.schedules.operations import find_problems
+
+        return find_problems(session)

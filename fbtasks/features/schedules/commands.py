@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
 from fbtasks import timing as clock
-from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, json_argument, json_option, with_database
-from fbtasks.cli.output import answer, answer_changed, say, show_records
+from fbtasks.cli.output import ago, answer, answer_changed, say, show_records
+from fbtasks.cli.render import Column, column, records
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.schedules import operations as service
+from fbtasks.features.schedules.operations import ScheduleRow
 
 _names = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -30,6 +32,46 @@ def _span(text: str) -> float:
     return seconds
 
 
+_SIZES: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def _when(row: ScheduleRow) -> str:
+    """Returns when a schedule ticks, in words."""
+    if row.every is None:
+        return f"{row.cron} {row.tz}"
+    size, unit = next((size, unit) for size, unit in _SIZES if row.every % size == 0 or unit == "s")
+    return f"every {row.every / size:g} {unit}"
+
+
+def _arguments(row: ScheduleRow) -> str:
+    """Returns the call that a schedule makes."""
+    if row.args is None or row.kwargs is None:
+        return f"{row.task}(...)"
+    given = [f"{value!r}" for value in row.args] + [f"{name}={value!r}" for name, value in row.kwargs.items()]
+    return f"{row.task}({', '.join(given)})"
+
+
+_SCHEDULE: Final[Sequence[Column]] = [
+    column("NAME", "word"),
+    ("WHEN", "word", lambda r: _when(r) + (" (set)" if {"cron", "every", "tz"} & {*r.set} else "")),
+    column("STATE", "word"),
+    ("NEXT", "word", lambda r: ago(r.next)),
+    ("LAST", "word", lambda r: ago(r.last)),
+    ("CALL", "line", _arguments),
+]
+
+
+def _show(rows: Sequence[ScheduleRow]) -> None:
+    """Prints schedules, one line for each, and what is wrong with them."""
+    if not rows:
+        say("There are no schedules: no worker of an app with periodic tasks has started yet.")
+        return
+    records(_SCHEDULE, rows)
+    for row in rows:
+        if row.error:
+            say(f"{row.name}: {row.error}")
+
+
 @click.command()
 @with_database
 @json_option
@@ -37,7 +79,7 @@ def list(database: DatabaseArgs, as_json: bool) -> None:
     """All schedules: when they tick, and what keeps them from it."""
     with database.opened() as app:
         rows = service.list_schedules(app.database)
-    show_records(rows, render.schedules, as_json=as_json)
+    show_records(rows, _show, as_json=as_json)
 
 
 @click.command()
@@ -89,7 +131,7 @@ def set(
         raise click.UsageError("give --reset alone, or what is to be changed: --cron, --every, --tz, --args, --kwargs.")
     with database.opened() as app:
         row = service.reset(app.database, name) if reset else service.change(app.database, name, service.Change(**said))
-    answer(row, f"{row.name}: {render.when(row)}, {render.arguments(row)}.", as_json=as_json)
+    answer(row, f"{row.name}: {_when(row)}, {_arguments(row)}.", as_json=as_json)
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,11 +12,10 @@ from typing import Any, Final
 from fbtasks.database.database import Database
 from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
+from fbtasks.feature import Problem
 from fbtasks.features.schedules import store as schedules
-from fbtasks.features.schedules.definition import Schedule
 from fbtasks.features.schedules.store import Row
 from fbtasks.features.schedules.ticking import cron_text, every_ms
-from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.operations.choosing import choose
 from fbtasks.tasks.serialize import JSON_TYPE
@@ -50,19 +49,6 @@ class ScheduleRow:
     error: str | None
     set: list[str]
     """What operators said: ``cron``, ``every``, ``tz``, ``args``, ``paused``."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleProblem:
-    """What is wrong with a schedule."""
-
-    name: str
-    problem: str
-
-
-def apply_schedules(database: Database, app: str, definitions: Mapping[str, Schedule]) -> list[str]:
-    """Brings in what *app* says of its schedules. Returns what changed, in words."""
-    return database.use(lambda session: sync_schedules(session, app, definitions))
 
 
 def list_schedules(database: Database) -> list[ScheduleRow]:
@@ -229,16 +215,14 @@ def remove(database: Database, names: Iterable[str]) -> list[str]:
     return database.use(lambda session: session.run(work))
 
 
-def find_problems(session: Session) -> list[ScheduleProblem]:
+def find_problems(session: Session) -> Iterator[Problem]:
     """Returns what is wrong with schedules."""
-    found = []
     for name, error, since in schedules.troubled(session, _OVERDUE):
         if error is not None:
             problem = f"it stands still: {error} (fbtasks schedules resume {shlex.quote(name)})"
         else:
             problem = f"its tick is {since.total_seconds():.0f} s late: no worker ticks"
-        found.append(ScheduleProblem(name, problem))
-    return found
+        yield Problem(problem, f"schedule {name}")
 
 
 def _chosen(reader: Session | Transaction, names: Iterable[str]) -> list[Row]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fbtasks.database import guests
 from fbtasks.errors import ConfigurationError
-from fbtasks.feature import Duty, Every, Feature, Worker
+from fbtasks.feature import Asked, Deployed, Duty, Every, Feature, Problem, Told, Worker
 from fbtasks.features.sources.definition import SILENT_RULE, may_be_silent
 from fbtasks.features.sources.feeds import Feed
 from fbtasks.features.sources.store import rests
@@ -20,11 +20,18 @@ from fbtasks.system import checks
 from fbtasks.tasks.call import Finished, Stale
 from fbtasks.tasks.options import task_name
 
+if TYPE_CHECKING:
+    from fbtasks.firebird.session import Session
+    from fbtasks.queue.holds import Hold
+    from fbtasks.queue.results import QueueRow
+    from fbtasks.tasks.call import TaskRow
+
 
 class Sources(Feature):
     """Sources of work in the database: changes of tables, events, and polled tables."""
 
     name = "sources"
+    brings_in = "subscriptions"
     schema = Path(__file__).with_name("schema")
     hooks = frozenset({"ADOPTED", "FEED", "LINE", "LOOK", "NEXT_OWNER", "OWNER", "WAITS_SINCE"})
 
@@ -64,3 +71,39 @@ class Sources(Feature):
             yield polling
         yield Every("forgetting events, or handing them on", 600.0, forget_events, feeds=True)
         yield Undeployed(self.app, worker)
+
+    def begin(self, session: Session) -> Iterable[str]:
+        """Leaves that to a duty, which goes on to say what is not deployed."""
+        return ()
+
+    def deploy(self, session: Session) -> Deployed:
+        """Brings triggers, handlers of events and polls in line with the code of the app."""
+        from fbtasks.features.sources import managing
+        from fbtasks.features.sources.showing import steps
+
+        done = managing.bring_in_line(session, self.app.name, self.feeds())
+        managing.hand_on_events(session)
+        return Deployed(done.changes, steps(done.changes, done=True), problems=done.problems)
+
+    # For operators, whose modules no other process imports.
+
+    def hold_names(self, session: Session, holds: Collection[Hold]) -> Mapping[Hold, str]:
+        """Returns what lanes are called."""
+        from fbtasks.features.sources.store.subscriptions import names
+
+        lanes = [hold for hold in holds if hold.stage < 0]
+        found = names(session, {hold.owner for hold in lanes})
+        gone = "a lane whose subscription is gone"
+        return {hold: f"lane of {found[hold.owner]}" if hold.owner in found else gone for hold in lanes}
+
+    def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
+        """Returns which tasks a held one has before it in its lane."""
+        from fbtasks.features.sources.operations import describe
+
+        return describe(session, task.id, holds[0]) if holds and holds[0].stage < 0 else Told()
+
+    def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
+        """Returns what is wrong with subscriptions and polls, and which events have no handler."""
+        from fbtasks.features.sources.operations import find_problems
+
+        return find_problems(session, asked)

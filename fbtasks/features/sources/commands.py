@@ -1,4 +1,4 @@
-"""The commands of ``fbtasks subscriptions``."""
+"""The commands of ``fbtasks subscriptions``, and ``fbtasks inspect sources``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Sequence
 
 import click
 
-from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
 from fbtasks.cli.output import answer, answer_changed, say, show_records
+from fbtasks.cli.render import raise_problems
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
+from fbtasks.features.sources import showing
+from fbtasks.features.sources.managing import Connection
+from fbtasks.queue.operations.queues import list_queues
 from fbtasks.system.showing import count
 
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
@@ -33,8 +36,8 @@ def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, 
         done = service.apply(
             app.database, app.name, app.feeds(), wait=wait, disconnect=disconnect, with_existing=existing
         )
-        service.hand_on_events(app.database)
-    lines = render.steps(done.changes, done=True) or [_nothing_to_do(done)]
+        app.database.use(service.hand_on_events)
+    lines = showing.steps(done.changes, done=True) or [_nothing_to_do(done)]
     lines += [f"{count(number, 'row')} of {name} noted." for name, number in done.existing.items()]
     if existing and (former := _former(done)):
         lines.append(
@@ -43,8 +46,8 @@ def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, 
         )
     answer(done, "\n".join(lines), as_json=as_json)
     if not as_json:
-        render.tell_older(done.unsettled, "To wait for it: --wait SECONDS; to end it: --disconnect.")
-    render.raise_problems(done.problems, as_json=as_json)
+        _tell_older(done.unsettled, "To wait for it: --wait SECONDS; to end it: --disconnect.")
+    raise_problems(done.problems, as_json=as_json)
     sys.exit(1 if done.unsettled and (wait or disconnect) else 0)
 
 
@@ -57,11 +60,16 @@ def diff(database: DatabaseArgs, as_json: bool, check: bool) -> None:
     _need_app(database, "diff")
     with database.opened() as app:
         found = service.diff(app.database, app.name, app.feeds())
-        older = source_service.older_writers(app.database)
-    render.tell_older(older, render.END_THEM)
-    answer(found, "\n".join(render.steps(found.changes, done=False)) or _nothing_to_do(found), as_json=as_json)
-    render.raise_problems(found.problems, as_json=as_json)
+        older = app.database.use(source_service.older_writers)
+    _tell_older(older)
+    answer(found, "\n".join(showing.steps(found.changes, done=False)) or _nothing_to_do(found), as_json=as_json)
+    raise_problems(found.problems, as_json=as_json)
     sys.exit(1 if check and found.changes else 0)
+
+
+def _tell_older(found: Sequence[Connection], remedy: str = showing.END_THEM) -> None:
+    if found:
+        say(showing.older(found, remedy), err=True)
 
 
 def _former(done: service.Applied) -> Sequence[str]:
@@ -84,10 +92,10 @@ def _need_app(database: DatabaseArgs, what: str) -> None:
 def list(database: DatabaseArgs, as_json: bool) -> None:
     """All subscriptions, and what is wrong with them."""
     with database.opened() as app:
-        rows = source_service.list_sources(app.database)
-        older = source_service.older_writers(app.database)
-    render.tell_older(older, render.END_THEM)
-    show_records(rows, render.sources, as_json=as_json)
+        rows = app.database.use(source_service.list_sources)
+        older = app.database.use(source_service.older_writers)
+    _tell_older(older)
+    show_records(rows, showing.sources, as_json=as_json)
 
 
 @click.command()
@@ -149,7 +157,20 @@ def drop(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: boo
             lines.append("  Tasks of it run. When they have ended, drop it again.")
         if each.connections:
             lines.append("  These may still fire its trigger. When they have ended, drop it again:")
-            lines += render.connections(each.connections)
+            lines += showing.connections(each.connections)
     answer({"dropped": dropped}, "\n".join(lines), as_json=as_json)
     for name in sorted(code & {each.name for each in dropped}):
         say(f"Note: the app still defines {name}, and the next apply makes it anew.", err=True)
+
+
+@click.command()
+@with_database
+@json_option
+def sources(database: DatabaseArgs, as_json: bool) -> None:
+    """What feeds tasks from the database, and what waits, runs and stands still."""
+    with database.opened() as app:
+        rows = app.database.use(source_service.inspect_sources)
+        queues = {} if as_json else {row.queue: row for row in list_queues(app.database)}
+        older = app.database.use(source_service.older_writers)
+    _tell_older(older)
+    show_records(rows, lambda found: showing.loaded_sources(found, queues), as_json=as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ from fbtasks.features.sources.deploy.comparing import Found, steps, trigger_prob
 from fbtasks.features.sources.deploy.comparing import Step as Step
 from fbtasks.features.sources.feeds import Definition
 from fbtasks.features.sources.feeds import Feed as Feed
-from fbtasks.features.sources.operations import SourceProblem, capture
+from fbtasks.features.sources.operations import capture
 from fbtasks.features.sources.store import ddl, existing, subscriptions, undeployed
 from fbtasks.features.sources.store.subscriptions import Held, Row
 from fbtasks.features.sources.store.tables import Catalog
@@ -67,8 +67,8 @@ class Compared(NamedTuple):
 
     undeployed: dict[str, str]
     """What was not deployed, by the names of tasks: the database has it in another way, or not at all."""
-    spoiled: list[SourceProblem]
-    """What has become of triggers that were."""
+    spoiled: list[tuple[str, str]]
+    """What has become of triggers that were, with the names of their tasks before it."""
 
 
 # Deploying
@@ -95,24 +95,27 @@ def apply(
     that the tables of new subscriptions have already are noted. Raises :class:`AuthenticationError` when the app's
     user may not make triggers, and :class:`ConfigurationError` for tasks of another app.
     """
-    definitions = _definitions(app, feeds)
-
-    def work(session: Session) -> Applied:
-        found = _diff(session, definitions)
-        if found.changes or _to_finish(session):
-            with deploying(session), _owners(session, "make triggers"):
-                found = Applied(*applying.apply(session, app, definitions.list))
-                applying.finish(session)
-        undeployed.forget(session, app, [each for each in definitions.list if each.name not in found.problems])
+    with database.session() as session:
+        found = bring_in_line(session, app, feeds)
         moments = [row.active_time for row in _live(session) if row.app == app and row.active_time is not None]
         unsettled = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
         noted = {}
         if with_existing:
             new = {step.name for step in found.steps if step.action == "create" and step.kind == "change"}
             noted = _note_existing(session, [row for row in _live(session) if row.name in new], unsettled)
-        return Applied(found.steps, found.problems, unsettled, noted)
+        return replace(found, unsettled=unsettled, existing=noted)
 
-    return _with_session(database, work)
+
+def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
+    """Does the same with *session*, and waits for nobody. Raises as it does."""
+    definitions = _definitions(app, feeds)
+    found = _diff(session, definitions)
+    if found.changes or _to_finish(session):
+        with deploying(session), _owners(session, "make triggers"):
+            found = Applied(*applying.apply(session, app, definitions.list))
+            applying.finish(session)
+    undeployed.forget(session, app, [each for each in definitions.list if each.name not in found.problems])
+    return found
 
 
 def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool = False) -> dict[str, str]:
@@ -129,17 +132,13 @@ def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool =
     return problems
 
 
-def hand_on_events(database: Database) -> None:
+def hand_on_events(session: Session) -> None:
     """Gives all events that were kept to the handlers that are there by now, some hundred in a transaction.
 
     For programs with nothing else to do meanwhile: workers do it beside their work.
     """
-
-    def work(session: Session) -> None:
-        while session.run(subscriptions.prune_events) >= subscriptions.EVENTS:
-            pass
-
-    database.use(work)
+    while session.run(subscriptions.prune_events) >= subscriptions.EVENTS:
+        pass
 
 
 def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
@@ -156,9 +155,7 @@ def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
             continue
         if row.hash != Definition(app, feed).hash:
             found.undeployed[feed.name] = "the definition has changed"
-        found.spoiled.extend(
-            SourceProblem(feed.name, each) for each in trigger_problems(Found(row, triggers.get(row.id)))
-        )
+        found.spoiled.extend((feed.name, each) for each in trigger_problems(Found(row, triggers.get(row.id))))
     return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from fbtasks.database.database import Database
 from fbtasks.errors import TaskDefinitionError
+from fbtasks.feature import Asked, Problem, Told
 from fbtasks.features.sources.deploy.comparing import Found, trigger_problems
 from fbtasks.features.sources.feeds import change_source, digest
 from fbtasks.features.sources.store import ddl, polling, subscriptions, undeployed
@@ -19,6 +19,7 @@ from fbtasks.features.sources.store.subscriptions import KEPT, MANY, Backlog, Lo
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.features.sources.store.undeployed import Undeployed
 from fbtasks.firebird.session import Session
+from fbtasks.queue.holds import Hold, gate, let_in
 from fbtasks.system.showing import count
 
 
@@ -65,55 +66,24 @@ class LoadedSource(SourceRow):
     """How many of those that wait do so behind these lanes."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceProblem:
-    """What is wrong with a subscription, or with an event."""
-
-    name: str
-    problem: str
-    app: str | None = None
-    """The app whose code has it otherwise than the database; None: something else is wrong."""
-    kind: Literal["subscription", "event"] = "subscription"
-
-
-class SourceHealth(NamedTuple):
-    """What is wrong with what feeds tasks."""
-
-    problems: list[SourceProblem]
-    queues: set[str]
-    """Queues for which changes or events wait that could be tasks by now."""
-
-
-def list_sources(database: Database) -> list[SourceRow]:
+def list_sources(session: Session) -> list[SourceRow]:
     """Returns all subscriptions, and what is wrong with their triggers or tables."""
-
-    def read(session: Session) -> list[SourceRow]:
-        known = _Known.read(session, undeployed.read(session))
-        rows = subscriptions.read(session)
-        found = [SourceRow(**_facts(row, known)) for row in rows]
-        return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
-
-    return database.use(read)
+    known = _Known.read(session, undeployed.read(session))
+    rows = subscriptions.read(session)
+    found = [SourceRow(**_facts(row, known)) for row in rows]
+    return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
 
 
-def older_writers(database: Database) -> list[Connection]:
+def older_writers(session: Session) -> list[Connection]:
     """Returns the connections that are older than a trigger: what they prepared before goes on without it."""
-
-    def read(session: Session) -> list[Connection]:
-        moments = [row.active_time for row in subscriptions.read(session) if row.kind == "change" and row.active_time]
-        return ddl.older_connections(session, max(moments)) if moments else []
-
-    return database.use(read)
+    moments = [row.active_time for row in subscriptions.read(session) if row.kind == "change" and row.active_time]
+    return ddl.older_connections(session, max(moments)) if moments else []
 
 
-def inspect_sources(database: Database) -> list[LoadedSource]:
+def inspect_sources(session: Session) -> list[LoadedSource]:
     """Returns the same, with what each has; and the events that are kept since they have no handler."""
-
-    def read(session: Session) -> list[LoadedSource]:
-        loaded = _loaded(session, subscriptions.read(session), undeployed.read(session))
-        return loaded + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
-
-    return database.use(read)
+    loaded = _loaded(session, subscriptions.read(session), undeployed.read(session))
+    return loaded + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
 
 
 _NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
@@ -220,27 +190,27 @@ def _problems(catalog: Catalog, found: Found) -> list[str]:
     return said
 
 
-def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float]) -> SourceHealth:
-    """Returns what is wrong with subscriptions, and which queues are waited for.
+def find_problems(session: Session, asked: Asked) -> Iterator[Problem]:
+    """Returns what is wrong with subscriptions, and notes which queues are waited for.
 
-    An event may be kept for *max_lag* seconds without a handler. Of a subscription that is active, changes may wait for
-    so long, and before that for as long as the definition has them wait. *open_for* says for how many seconds queues
-    with a window have been open: the time before does not count.
+    An event may be kept for the asked lag without a handler. Of a subscription that is active, changes may wait for so
+    long, and before that for as long as the definition has them wait. The time before a window of their queue opens
+    does not count.
     """
     noted, rows = undeployed.read(session), subscriptions.read(session)
-    found = [SourceProblem(each.name, each.problem, each.app) for each in noted]
-    found += [
-        SourceProblem(each.event, _why_unhandled(each.since), kind="event")
-        for each in subscriptions.unhandled_since(session)
-        if each.lag > max_lag
-    ]
-    queues: set[str] = set()
+    for failing in polling.failing(session):
+        yield Problem(failing.error, f"polling {failing.table} for {failing.task} fails")
+    for each in noted:
+        yield Problem(each.problem, f"subscription {each.name} (app {each.app})")
+    for event in subscriptions.unhandled_since(session):
+        if event.lag > asked.max_lag:
+            yield Problem(_why_unhandled(event.since), f"event {event.event}")
     if not rows:
-        return SourceHealth(found, queues)
-    told = {(each.app, each.name, each.problem) for each in found}
+        return
+    told = {(each.app, each.name, each.problem) for each in noted}
     known, backlogs = _Known.read(session, noted), subscriptions.backlogs(session)
     for row in rows:
-        # Polls that fail have a place of their own in what `health` says.
+        # Polls that fail have a place of their own, above.
         said = [
             f"{each} (fbtasks subscriptions apply)"
             for each in (_found_wrong(row, known) if row.kind != "poll" else [])
@@ -251,11 +221,22 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
             if row.state == "active" and backlog.lag is not None:
                 due_for = backlog.lag - row.after_ms / 1000
                 if due_for >= 0 and backlog.goes_on:
-                    queues.add(row.queue)
-                if min(due_for, open_for.get(row.queue, math.inf)) > max_lag:
+                    asked.waiting.add(row.queue)
+                if min(due_for, _open_for(asked, row.queue)) > asked.max_lag:
                     said.append(f"{row.kind}s wait, the oldest for {backlog.lag:.0f} s")
-        found += [SourceProblem(row.name, each) for each in said]
-    return SourceHealth(found, queues)
+        yield from (Problem(each, f"subscription {row.name}") for each in said)
+    if found := older_writers(session):
+        from fbtasks.features.sources.showing import END_THEM, older
+
+        yield Problem(older(found, END_THEM), is_wrong=False)
+
+
+def _open_for(asked: Asked, name: str) -> float:
+    """Returns for how many seconds a queue with a window has been open; infinite for other queues."""
+    queue = asked.queues.get(name)
+    if queue is None or not queue.is_bounded_in_time:
+        return math.inf
+    return (asked.now - queue.opens).total_seconds() if queue.is_open and queue.opens else 0.0
 
 
 def _standing_still(row: Row, backlog: Backlog) -> list[str]:
@@ -270,6 +251,16 @@ def _standing_still(row: Row, backlog: Backlog) -> list[str]:
     if row.state == "orphaned" and backlog.lag is not None:
         said.append(f"its code is gone, and {row.kind}s wait (deploy it again, or fbtasks subscriptions drop)")
     return said
+
+
+def describe(session: Session, task: int, lane: Hold) -> Told:
+    """Returns which tasks of its lane a held one waits for."""
+    found = gate(session, lane)
+    if found.halted and found.holder != task:
+        what = f"its lane stands still since task {found.holder} failed"
+        return Told([f"{what}. Discard that task, or put it back: fbtasks retry {found.holder}"])
+    inside = let_in(session, lane)
+    return Told([f"task {each} of its lane has not ended: fbtasks inspect task {each}" for each in inside])
 
 
 def capture(catalog: Catalog, row: Row) -> Capture:

@@ -87,7 +87,7 @@ class Undeployed(Every):
     def _undeployed_changes(self, session: Session) -> dict[str, str]:
         found = subscriptions.find_stale(session, self._app.name, self._changes)
         undeployed = {name: self._refused.get(name, problem) for name, problem in found.undeployed.items()}
-        for name, problem in [*undeployed.items(), *((each.name, each.problem) for each in found.spoiled)]:
+        for name, problem in [*undeployed.items(), *found.spoiled]:
             if name not in self._just_said:
                 logger.warning("Subscription %s: %s Run: %s", name, sentence(problem), self._command)
         return {name: f"{problem.rstrip('.')} ({self._command})" for name, problem in undeployed.items()}

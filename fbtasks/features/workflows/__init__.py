@@ -6,16 +6,21 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fbtasks.feature import Feature
+from fbtasks.feature import Feature, Told
 from fbtasks.features.workflows import store
 from fbtasks.features.workflows.plan import Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.run.inputs import INPUTS_GONE
+from fbtasks.states import State
 from fbtasks.tasks.call import Batch, Call, Claim, Enqueued, Finished, Outcome, Owner, Stale
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.firebird.session import Session
+    from fbtasks.queue.holds import Hold
+    from fbtasks.queue.results import QueueRow
+    from fbtasks.tasks.call import TaskRow
 
 
 class Workflows(Feature):
@@ -76,6 +81,12 @@ class Workflows(Feature):
             self.app.database.make_ready()
             self.app.database.use(lambda session: store.note_group_queues(session, new))
             self._group_queues |= new
+
+    def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
+        """Returns why a step waits."""
+        if task.state is not State.AWAITING:
+            return Told()
+        return Told([f"a step that it follows has not ended: fbtasks inspect workflow {task.id}"])
 
 
 def _plans(items: Sequence[Finished]) -> Iterator[Plan[Call]]:

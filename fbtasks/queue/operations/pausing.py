@@ -9,11 +9,10 @@ from typing import Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.queues import store as limits
-from fbtasks.features.queues.operations import check_queue
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.operations.choosing import InCode
+from fbtasks.queue.operations.queues import check_queue
 from fbtasks.queue.register import processes
 from fbtasks.system.checks import did_you_mean
 
@@ -54,7 +53,7 @@ def pause(database: Database, queues: Iterable[str] = (), names: Iterable[str] =
     queues, names = list(queues), list(names)
 
     def work(session: Session) -> Paused:
-        _check(session, queues, names, code)
+        _check(database, session, queues, names, code)
         changed = session.run(lambda t: _set(t, queues, names, paused=True))
         for name in names:
             _park(session, name)
@@ -68,7 +67,7 @@ def resume(database: Database, queues: Iterable[str] = (), names: Iterable[str] 
     queues, names = list(queues), list(names)
 
     def work(session: Session) -> Paused:
-        _check(session, queues, names, code)
+        _check(database, session, queues, names, code)
         changed = session.run(lambda t: _set(t, queues, names, paused=False))
         return Paused(changed.queues, changed.tasks, sum(_put_back(session, name) for name in names))
 
@@ -80,9 +79,9 @@ def how_to_resume(queues: Iterable[str] = (), names: Iterable[str] = ()) -> str:
     return shlex.join(["fbtasks", "resume", *queues, *(word for name in names for word in ("--task", name))])
 
 
-def paused_names(database: Database) -> list[str]:
+def paused_names(session: Session) -> list[str]:
     """Returns the names of tasks that are paused."""
-    return database.use(limits.paused_names)
+    return [name for (name,) in session.read("paused_names")]
 
 
 def _set(transaction: Transaction, queues: list[str], names: list[str], *, paused: bool) -> Paused:
@@ -105,15 +104,15 @@ def _put_back(session: Session, name: str) -> int:
     return total
 
 
-def _check(session: Session, queues: Iterable[str], names: Iterable[str], code: Code) -> None:
+def _check(database: Database, session: Session, queues: Iterable[str], names: Iterable[str], code: Code) -> None:
     for queue in queues:
-        check_queue(session, queue, code.queues)
+        check_queue(database, session, queue, code.queues)
     for name in names:
         _check_name(session, name, code.tasks)
 
 
 def _check_name(session: Session, name: str, in_code: InCode) -> None:
-    names = {*processes.task_names(session), *limits.paused_names(session)}
+    names = {*processes.task_names(session), *paused_names(session)}
     if name in names or tasks.is_live(session, name):
         return
     names.update(() if in_code is None else in_code())

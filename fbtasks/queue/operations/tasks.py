@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,13 +10,11 @@ from typing import Any, Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
-from fbtasks.features.limits import store as admission
-from fbtasks.features.progress import store as progress
-from fbtasks.features.queues.operations import check_queue
 from fbtasks.firebird.session import Session
-from fbtasks.queue import results, tasks
+from fbtasks.queue import holds, results, tasks
 from fbtasks.queue.operations.choosing import InCode
-from fbtasks.queue.operations.waiting import why_waiting
+from fbtasks.queue.operations.queues import check_queue
+from fbtasks.queue.operations.waiting import hold_names, look
 from fbtasks.queue.results import Filter as Filter
 from fbtasks.queue.spool import Spool
 from fbtasks.queue.upkeep.housekeeping import prune as prune_batches
@@ -49,8 +46,8 @@ class TaskDetail:
     result: Payload | None
     """None unless the task has returned."""
     traceback: str | None
-    progress: tuple[str, Payload] | None = None
-    """What it has said last while it runs: a word, and what there is to say."""
+    facts: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    """What features say of it while it has not ended: by the names in JSON the text for people and the value."""
     asked_for: int | None = None
     """The id of the task that was asked for, when it was merged into this one."""
     why: list[str] = field(default_factory=list)
@@ -125,25 +122,26 @@ def spool_tasks(
 
     def read(session: Session) -> Spool[TaskRow]:
         if wanted.queue is not None:
-            check_queue(session, wanted.queue, in_code)
-        return _spooled(session, state, replace(wanted, limit=wanted.limit + 1))
+            check_queue(database, session, wanted.queue, in_code)
+        return _spooled(database, session, state, replace(wanted, limit=wanted.limit + 1))
 
     with database.use(read) as rows:
         more = len(rows) > wanted.limit
         yield rows.first(wanted.limit), more
 
 
-def _spooled(session: Session, state: State, wanted: Filter) -> Spool[TaskRow]:
+def _spooled(database: Database, session: Session, state: State, wanted: Filter) -> Spool[TaskRow]:
     rows = Spool(row for part in results.listing_in_parts(session, state, wanted) for row in part)
     if state is not State.HELD:
         return rows
     with rows:
-        return Spool(row for part in rows.parts() for row in _with_waits(session, part))
+        return Spool(row for part in rows.parts() for row in _with_waits(database, session, part))
 
 
-def _with_waits(session: Session, rows: list[TaskRow]) -> list[TaskRow]:
-    waits = admission.waits(session, [row.id for row in rows])
-    return [replace(row, waits_for=[each.title for each in waits.get(row.id, ())]) for row in rows]
+def _with_waits(database: Database, session: Session, rows: list[TaskRow]) -> list[TaskRow]:
+    found = holds.holds(session, [row.id for row in rows])
+    names = hold_names(database, session, {hold for some in found.values() for hold in some})
+    return [replace(row, waits_for=[names[hold] for hold in found.get(row.id, ())]) for row in rows]
 
 
 def get_task(database: Database, task_id: str) -> TaskDetail:
@@ -158,19 +156,17 @@ def get_task(database: Database, task_id: str) -> TaskDetail:
         row = results.find(session, number)
         if row is None:
             raise _not_found(task_id)
-        waits = admission.waits(session, [number]).get(number, []) if row.state is State.HELD else []
         call = results.call_of(session, number)
         stored = results.outcome(session, number)
-        arguments = None if call is None or call[1] is None else Payload(call[0], call[1])
-        said = progress.of_task(session, number) if row.state is State.RUNNING else None
+        found = look(database, session, row)
         return TaskDetail(
-            replace(row, waits_for=[each.title for each in waits]),
-            arguments,
+            replace(row, waits_for=found.waits_for),
+            None if call is None or call[1] is None else Payload(call[0], call[1]),
             _result(stored),
             None if stored is None else stored.traceback,
-            None if said is None else (said[0], Payload(JSON_TYPE, said[1])),
+            found.facts,
             given if given != number else None,
-            why_waiting(session, row, waits),
+            found.why,
         )
 
     return database.use(read)
@@ -180,16 +176,6 @@ def _result(stored: Stored | None) -> Payload | None:
     if stored is None or stored.state is not State.SUCCEEDED:
         return None
     return Payload(stored.content_type or JSON_TYPE, stored.result or b"null")
-
-
-def json_value(payload: Payload | None) -> Any:
-    """Returns what is in a payload of JSON. None for any other payload, which is not unpickled here."""
-    if payload is None or payload.content_type != JSON_TYPE:
-        return None
-    try:
-        return json.loads(payload.data)
-    except (ValueError, RecursionError):
-        return None
 
 
 def find_number(database: Database, task_id: str) -> int:
@@ -239,7 +225,7 @@ def retry_failed(database: Database, wanted: Filter, in_code: InCode = None) -> 
     """
     with database.session() as session:
         if wanted.queue is not None:
-            check_queue(session, wanted.queue, in_code)
+            check_queue(database, session, wanted.queue, in_code)
         wanted = replace(wanted, until=results.now(session), limit=RETRY_BATCH)
         total = 0
         while rows := results.listing(session, State.FAILED, wanted):

@@ -5,16 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fbtasks.database.database import Database
-from fbtasks.features.limits import operations as limits
-from fbtasks.features.limits.operations import LimitProblem
-from fbtasks.features.queues.operations import QueueRow, with_policies
-from fbtasks.features.schedules import operations as schedules
-from fbtasks.features.schedules.operations import ScheduleProblem
-from fbtasks.features.sources.operations import SourceProblem, find_problems
-from fbtasks.features.sources.store import polling
-from fbtasks.features.sources.store.polling import Failing
+from fbtasks.feature import Asked, Problem
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
+from fbtasks.queue.operations.queues import QueueRow, described
 from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.tasks.call import WorkerRow
@@ -32,27 +26,15 @@ class Health:
     """Queues and names of tasks that are parked, since no registered worker knows the name; of the first 200 alone."""
     overdue: dict[str, float]
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
-    failing: list[Failing]
-    """Polls of tables that fail, or fail for some rows."""
-    sources: list[SourceProblem]
-    """What is wrong with subscriptions."""
-    schedules: list[ScheduleProblem]
-    """What is wrong with schedules."""
-    limits: list[LimitProblem]
-    """Limits that are not defined, and keys that are closed."""
+    problems: dict[str, list[Problem]]
+    """What is wrong for features, by their names."""
+    remarks: list[Problem]
+    """What they have to say that is no problem."""
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
-        return bool(self.workers) and not (
-            self.unserved
-            or self.unknown
-            or self.overdue
-            or self.sources
-            or self.failing
-            or self.schedules
-            or self.limits
-        )
+        return bool(self.workers) and not (self.unserved or self.unknown or self.overdue or any(self.problems.values()))
 
 
 def list_workers(database: Database) -> list[WorkerRow]:
@@ -61,7 +43,7 @@ def list_workers(database: Database) -> list[WorkerRow]:
 
 
 def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> Health:
-    """Returns how the queues are served, and what feeds them.
+    """Returns how the queues are served, and what features find wrong.
 
     A ready task may wait for *max_age* seconds, and a change for *max_lag* seconds to become a task.
     """
@@ -71,30 +53,24 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         serving, heads = processes.serving(alive), results.heads(session)
         since = {head.queue: head.since for head in heads if head.state is State.READY}
         names = {*serving, *(head.queue for head in heads)}
-        rows = with_policies(session, [QueueRow(queue=name, waiting_since=since.get(name)) for name in names])
+        rows = described(database, session, [QueueRow(queue=name, waiting_since=since.get(name)) for name in names])
         now = results.now(session)
         # In a queue with a window nothing waits for a worker before that opens.
         ages = {
             row.queue: (now - max(row.waiting_since, row.opens or row.waiting_since)).total_seconds()
-            for row in rows
+            for row in rows.values()
             if row.waiting_since is not None and row.is_open
         }
-        open_for = {
-            row.queue: (now - row.opens).total_seconds() if row.is_open and row.opens else 0.0
-            for row in rows
-            if row.window is not None
-        }
-        found = find_problems(session, max_lag, open_for)
-        waits = {head.queue for head in heads if head.state in (State.READY, State.HELD)}
+        waiting = {head.queue for head in heads if head.state in (State.READY, State.HELD)}
+        asked = Asked(max_age, max_lag, now, rows, waiting)
+        found = {feature.name: list(feature.problems(session, asked)) for feature in database.features}
         return Health(
             workers=len(alive),
-            unserved=sorted((waits | found.queues) - serving.keys()),
+            unserved=sorted(waiting - serving.keys()),
             unknown=_unknown(session),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
-            failing=polling.failing(session),
-            sources=found.problems,
-            schedules=schedules.find_problems(session),
-            limits=limits.find_problems(session),
+            problems={name: [each for each in some if each.is_wrong] for name, some in found.items()},
+            remarks=[each for some in found.values() for each in some if not each.is_wrong],
         )
 
     return database.use(read)

@@ -8,6 +8,9 @@ SELECT ID, NAME, APP, AT_ONCE, PERIOD_US, BURST, SET_AT_ONCE, SET_PERIOD_US, SET
 -- Without those of queues, which stay.
 SELECT ID, NAME FROM QUEUE_LIMIT WHERE APP = ? AND STATE = 'active' AND NAME NOT STARTING WITH 'queue:'
 
+-- name: limits_by_id
+SELECT ID, NAME FROM QUEUE_LIMIT WHERE
+
 -- name: limit_loads
 -- By the tasks themselves: what a lane counts is behind by the notes that wait to be read.
 SELECT G.OWNER_ID, SUM(G.IS_IN), SUM(1 - G.IS_IN), COUNT(DISTINCT G.LANE) FROM (
@@ -20,24 +23,23 @@ SELECT G.OWNER_ID, SUM(G.IS_IN), SUM(1 - G.IS_IN), COUNT(DISTINCT G.LANE) FROM (
 
 -- name: limit_unknown
 SELECT H.OWNER_ID, COUNT(*) FROM QUEUE_HOLD H JOIN QUEUE_TASK T ON T.ID = H.TASK_ID
-    WHERE H.SORT_KEY <= 9999 AND T.STATE = 4 AND NOT EXISTS(SELECT 1 FROM QUEUE_LIMIT L WHERE L.ID = H.OWNER_ID)
+    WHERE H.SORT_KEY <= 9999 AND T.STATE = 4 AND H.STEP >= 0
+        AND NOT EXISTS(SELECT 1 FROM QUEUE_LIMIT L WHERE L.ID = H.OWNER_ID)
     GROUP BY 1
 
 -- name: waited_for
--- The limits and subscriptions that tasks pass, or of which something is noted. The index leads from one to the next.
+-- The limits that tasks pass, or wait for. The index leads from one owner to the next; those of sources have no step.
 EXECUTE BLOCK RETURNS (OWNER_ID INTEGER)
 AS
     DECLARE NEXT_ID BIGINT = 1;  -- 0 is that of groups
+    DECLARE STEP SMALLINT;
 BEGIN
     WHILE (NEXT_ID IS NOT NULL) DO
     BEGIN
         OWNER_ID = NULL;
-        SELECT MIN(W.OWNER_ID) FROM (
-            SELECT * FROM (SELECT FIRST 1 H.OWNER_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID >= :NEXT_ID
-                ORDER BY H.OWNER_ID, H.LANE, H.SORT_KEY, H.TASK_ID) H
-            UNION ALL SELECT * FROM (SELECT FIRST 1 N.OWNER_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID >= :NEXT_ID
-                ORDER BY N.OWNER_ID, N.ID) N) W INTO :OWNER_ID;
-        IF (OWNER_ID IS NOT NULL) THEN
+        SELECT FIRST 1 H.OWNER_ID, H.STEP FROM QUEUE_HOLD H WHERE H.OWNER_ID >= :NEXT_ID
+            ORDER BY H.OWNER_ID, H.LANE, H.SORT_KEY, H.TASK_ID INTO :OWNER_ID, :STEP;
+        IF (STEP >= 0 AND OWNER_ID IS NOT NULL) THEN
             SUSPEND;
         NEXT_ID = OWNER_ID + 1;
     END
@@ -50,21 +52,13 @@ SELECT G.OWNER_ID, G.LANE, G.HOLDER_ID, F.FINISH_TIME,
     FROM QUEUE_GATE G JOIN QUEUE_LIMIT L ON L.ID = G.OWNER_ID LEFT JOIN QUEUE_HISTORY F ON F.ID = G.HOLDER_ID
     WHERE G.HALTED = 1 ORDER BY G.HOLDER_ID
 
--- name: waits
--- Of held tasks what has not let them in: the lane of the subscription that they come from, and limits.
-SELECT T.ID, T.STATE, H.OWNER_ID, H.LANE, IIF(H.STEP = -1, S.NAME, L.NAME), IIF(H.STEP = -1, 1, 0)
-    FROM QUEUE_TASK T LEFT JOIN QUEUE_HOLD H ON H.TASK_ID = T.ID AND H.SORT_KEY < 30000
-    LEFT JOIN QUEUE_LIMIT L ON L.ID = H.OWNER_ID
-    LEFT JOIN QUEUE_SUBSCRIPTION S ON S.ID = H.OWNER_ID
-    -- The ids follow, alone: with T.STATE = 4 beside them the engine reads all that are held.
-    WHERE
-
--- name: gate
-SELECT G.HALTED, G.HOLDER_ID, G.USED, IIF(G.WAKE_TIME > QUEUE_NOW(), G.WAKE_TIME, NULL)
-    FROM QUEUE_GATE G WHERE G.OWNER_ID = ? AND G.LANE = ?
-
--- name: lane_holders
-SELECT H.TASK_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID = ? AND H.LANE = ? AND H.SORT_KEY IN (30000, 30002)
+-- name: queue_room
+SELECT COALESCE(L.SET_AT_ONCE, L.AT_ONCE),
+        (SELECT COUNT(*) FROM QUEUE_TASK T WHERE T.STATE = 2 AND T.QUEUE = P.QUEUE AND T.IS_COUNTED),
+        QUEUE_NOW(),
+        (SELECT DATEADD(MILLISECOND, G.FREE_US / 1000, TIMESTAMP '1970-01-01') FROM QUEUE_GATE G
+            WHERE G.OWNER_ID = L.ID AND G.LANE = 0 AND COALESCE(L.SET_PERIOD_US, L.PERIOD_US) > 0)
+    FROM QUEUE_POLICY P JOIN QUEUE_LIMIT L ON L.ID = P.LIMIT_ID WHERE P.QUEUE = ?
 
 -- name: lane_runs
 SELECT H.TASK_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID = ? AND H.LANE = ? AND H.SORT_KEY >= 30000

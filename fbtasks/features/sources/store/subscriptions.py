@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
@@ -105,6 +106,12 @@ class Unhandled(NamedTuple):
     """When the first of these was raised."""
     lag: float
     """The seconds since then."""
+
+
+def names(session: Session, numbers: Collection[int]) -> dict[int, str]:
+    """The names of the tasks of subscriptions, by the numbers of these."""
+    some = ",".join(str(int(number)) for number in numbers)
+    return dict(session.read("subscriptions_by_id", more=f" ID IN ({some})")) if some else {}
 
 
 def read(session: Session) -> list[Row]:

@@ -9,9 +9,6 @@ from typing import Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.queues import store as limits
-from fbtasks.features.queues.definition import QueueDefinition, age_in, describe_window
-from fbtasks.features.queues.duty import sync_queues
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.operations.choosing import InCode
@@ -21,11 +18,6 @@ from fbtasks.queue.results import StatRow as StatRow
 
 _KNOWN_FOR: Final = timedelta(days=30)
 """How long a queue is known in which there is no task any more."""
-
-
-def apply_queues(database: Database, app: str, definitions: Iterable[QueueDefinition]) -> list[str]:
-    """Brings in what *app* says of its queues. Returns those that changed."""
-    return database.use(lambda session: sync_queues(session, app, definitions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +35,27 @@ def list_queues(database: Database, queue: str | None = None, in_code: InCode = 
     """
 
     def read(session: Session) -> list[QueueRow]:
-        rows = with_policies(session, results.queues(session, processes.serving(processes.workers(session))))
-        if queue is None:
-            return rows
-        found = [row for row in rows if row.queue == queue]
-        if not found:
-            check_queue(session, queue, in_code)
-        return found or [QueueRow(queue=queue)]
+        counted = results.queues(session, processes.serving(processes.workers(session)))
+        if queue is not None and all(row.queue != queue for row in counted):
+            check_queue(database, session, queue, in_code)
+            counted.append(QueueRow(queue=queue))
+        found = described(database, session, counted)
+        if queue is not None:
+            return [found[queue]]
+        named = {row.queue for row in counted}
+        return [found[name] for name in sorted(found) if name in named or found[name].says_something]
 
     return database.use(read)
 
 
-def with_policies(session: Session, rows: list[QueueRow]) -> list[QueueRow]:
-    """Returns *rows* with the limits and windows of the queues, and those queues that have one and no row."""
+def described(database: Database, session: Session, rows: Iterable[QueueRow]) -> dict[str, QueueRow]:
+    """Returns *rows* by their queues, with what features know of these; and other queues of which something is told."""
     found = {row.queue: row for row in rows}
-    for policy in limits.policies(session):
-        row = found.get(policy.queue, QueueRow(queue=policy.queue))
-        if any((policy.max_length, policy.windowed, policy.paused, policy.limit, age_in(policy.definition))):
-            found[policy.queue] = replace(
-                row,
-                max_length=policy.max_length,
-                when_full=policy.when_full,
-                window=describe_window(policy.definition) if policy.windowed else None,
-                is_open=policy.is_open,
-                opens=policy.opens,
-                paused=policy.paused,
-                limit=policy.limit,
-                age=age_in(policy.definition),
-            )
-    return [found[name] for name in sorted(found)]
+    for feature in database.features:
+        feature.describe_queues(session, found)
+    for (name,) in session.read("paused_queues"):
+        found[name] = replace(found.get(name) or QueueRow(queue=name), paused=True, is_open=False)
+    return found
 
 
 def get_statistics(
@@ -83,12 +67,13 @@ def get_statistics(
     """
 
     def read(session: Session) -> Statistics:
-        counters, queues = results.stats(session, window), results.queues(session)
-        if queue is None:
-            return Statistics(counters, queues)
-        check_queue(session, queue, in_code)
+        if queue is not None:
+            check_queue(database, session, queue, in_code)
+        counters, live = results.stats(session, window), results.queues(session)
+        found = described(database, session, live)
         return Statistics(
-            [row for row in counters if row.queue == queue], [row for row in queues if row.queue == queue]
+            [row for row in counters if queue in (None, row.queue)],
+            [found[row.queue] for row in live if queue in (None, row.queue)],
         )
 
     return database.use(read)
@@ -109,7 +94,7 @@ def purge(
     *queue* is not known, as :func:`check_queue` does.
     """
     with database.session() as session:
-        check_queue(session, queue, in_code)
+        check_queue(database, session, queue, in_code)
         total = 0
         while gone := session.call("FBTASKS_OPERATOR.PURGE", queue, tasks.BATCH):
             total += gone
@@ -118,7 +103,7 @@ def purge(
         return total
 
 
-def check_queue(session: Session, queue: str, in_code: InCode = None) -> None:
+def check_queue(database: Database, session: Session, queue: str, in_code: InCode = None) -> None:
     """Raises :class:`ConfigurationError` for a queue that is not known.
 
     Known are those that a task or a worker has, or a task had in the last days; those of which something is told to the
@@ -127,7 +112,7 @@ def check_queue(session: Session, queue: str, in_code: InCode = None) -> None:
     known = {head.queue for head in results.heads(session)}
     known |= {name for worker in processes.workers(session) for name in worker.queues}
     known |= {row.queue for row in results.stats(session, _KNOWN_FOR) if row.queue}
-    known |= {policy.queue for policy in limits.policies(session)}
+    known |= described(database, session, ()).keys()
     if queue in known:
         return
     known.update(() if in_code is None else in_code())

@@ -1,0 +1,44 @@
+"""The commands of the features of this distribution, for ``--help``: it reads them here, and imports no feature."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fbtasks.cli.commands import Table
+
+COMMANDS: Final[Table] = {
+    "": {
+        "limits": "Operate the limits of tasks: list and change them, and open keys that a failure closed.",
+        "schedules": "Operate periodic tasks: list, pause, resume, change and run them.",
+        "subscriptions": (
+            "Deploy and operate what feeds tasks from the database: changes and rows of tables, and events."
+        ),
+    },
+    "fbtasks.features.limits.commands": {
+        "limits list": "All limits: what each lets in, and what waits for it.",
+        "limits set": "Let in more or fewer than the code says, from the next claim of each worker on.",
+        "limits reset": "Go by what the code says again.",
+        "limits resume": "Go on with a key that a failed task has closed; that task stays failed.",
+    },
+    "fbtasks.features.workflows.commands": {
+        "inspect workflow": "The workflow that a task is part of, as a tree.",
+    },
+    "fbtasks.features.schedules.commands": {
+        "schedules list": "All schedules: when they tick, and what keeps them from it.",
+        "schedules pause": "Enqueue nothing until they are resumed.",
+        "schedules resume": "Go on after a pause, or after a task could not be enqueued.",
+        "schedules set": "Say when a task is called, or with what, instead of the code.",
+        "schedules run": "Enqueue their tasks once, now, and print the ids.",
+        "schedules remove": "Delete schedules; what they have enqueued stays.",
+    },
+    "fbtasks.features.sources.commands": {
+        "inspect sources": "What feeds tasks from the database, and what waits, runs and stands still.",
+        "subscriptions apply": "Bring triggers, handlers of events and polls in line with the code of an app.",
+        "subscriptions diff": "Show what apply would do.",
+        "subscriptions list": "All subscriptions, and what is wrong with them.",
+        "subscriptions pause": "Keep what comes, and give out nothing.",
+        "subscriptions resume": "Go on after a pause.",
+        "subscriptions backfill": "Note the rows that a table has already, as if they were inserted now.",
+        "subscriptions drop": "Delete subscriptions with what they have noted.",
+    },
+}

@@ -1,0 +1,140 @@
+"""Subscriptions in words and tables, for those who deploy and operate them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from fbtasks.cli.output import ago, say, stamp
+from fbtasks.cli.render import Column, column, records, say_problems
+from fbtasks.features.sources.managing import Connection, Step
+from fbtasks.features.sources.operations import LoadedSource, SourceRow
+from fbtasks.queue.results import QueueRow
+from fbtasks.system.showing import count, span
+
+
+def _state(row: SourceRow) -> str:
+    return f"{row.state} (ends)" if row.ends else row.state
+
+
+def _deployed(row: SourceRow) -> str:
+    """Returns since when a trigger is as it is; events and polls need none."""
+    return "" if row.active_since is None else ago(row.active_since)
+
+
+def _numbered(row: SourceRow) -> str:
+    return row.name if row.id is None else f"{row.name} ({row.id})"
+
+
+_SOURCE: Final[list[Column]] = [
+    ("TASK", "word", lambda r: r.name or "-"),  # whole, for the commands that take it
+    column("SOURCE", "name"),
+    ("STATE", "word", _state),
+]
+_NO_SOURCE: Final = "No task is fed by the database. Define one with @app.on_change, on_event or poll_table, then: " + (
+    "fbtasks subscriptions apply -A MODULE"
+)
+
+
+def sources(rows: list[SourceRow]) -> None:
+    """Prints subscriptions, one line for each."""
+    if not rows:
+        say(_NO_SOURCE)
+        return
+    more: list[Column] = [column("APP", "name"), column("QUEUE", "name"), ("DEPLOYED", "word", _deployed)]
+    records([column("ID", "number"), column("KIND", "word"), *_SOURCE, *more], rows)
+    say_problems((_numbered(row), row.problems) for row in rows)
+
+
+_LOADED: Final[list[Column]] = [
+    ("WAITING", "number", lambda r: "-" if r.waiting is None else r.waiting),
+    ("LAG", "word", lambda r: None if r.lag is None else span(r.lag)),
+    *(column(title, "number") for title in ("READY", "RUNNING", "HELD", "FAILED", "TAKEN")),
+]
+_LOADED_NOTHING_HELD: Final = [column for column in _LOADED if column[0] != "HELD"]
+
+
+def loaded_sources(rows: list[LoadedSource], queues: Mapping[str, QueueRow]) -> None:
+    """Prints subscriptions with what they have; and of *queues*, by their names, why they keep something waiting."""
+    if not rows:
+        say(_NO_SOURCE)
+        return
+    records([*_SOURCE, *(_LOADED if any(row.held for row in rows) else _LOADED_NOTHING_HELD)], rows)
+    for row in rows:
+        kept = _kept(row, queues.get(row.queue, QueueRow(queue=row.queue)))
+        say_problems([(row.name or f"event {row.source}", [*row.problems, *_halted(row), *kept])])
+
+
+def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
+    """Returns why the queue of a subscription that is active keeps waiting what it has."""
+    if row.state != "active" or row.waiting == row.behind:
+        return []
+    said = []
+    if not queue.workers:
+        said.append(f"no worker serves its queue {queue.queue}")
+    if row.waiting is None:
+        return said
+    if queue.max_length is not None and queue.length >= queue.max_length:
+        said.append(f"its queue {queue.queue} is full ({queue.length} of {count(queue.max_length, 'task')})")
+    if queue.paused:
+        said.append(f"its queue {queue.queue} is paused")
+    elif not queue.is_open:
+        said.append(
+            f"its queue {queue.queue} is closed" + ("" if queue.opens is None else f", opens {ago(queue.opens)}")
+        )
+    return said
+
+
+def _halted(row: LoadedSource) -> list[str]:
+    """Returns what is to be said of lanes that stand still, and of tasks that wait for others."""
+    said = []
+    if row.halted:
+        behind = f", and {row.behind} of WAITING behind {'it' if row.halted == 1 else 'them'}" if row.behind else ""
+        said.append(
+            f"{count(row.halted, 'lane')} halted since a task failed{behind}. Retry or discard what is listed by: "
+            f"fbtasks inspect failed --name {row.name}"
+        )
+    if row.held:
+        what = "1 task is held until its turn" if row.held == 1 else f"{row.held} tasks are held until their turn"
+        said.append(f"{what} in the lane comes (fbtasks inspect held)")
+    return said
+
+
+_TO_DO: Final = {"alter": "change"}
+"""What is to be done for a step whose action has another name than that."""
+_DONE: Final = {
+    "create": "created",
+    "alter": "changed",
+    "replace": "replaced",
+    "repair": "repaired",
+    "orphan": "orphaned",
+    "none": "unchanged",
+}
+
+
+def steps(found: Iterable[Step], *, done: bool) -> list[str]:
+    """Returns a line for each step of a deployment: what was *done*, or is to be done."""
+    return [
+        f"{_DONE[step.action] if done else f'to {_TO_DO.get(step.action, step.action)}'}: "
+        f"{step.name} ({step.kind} of {step.source})" + (f": {step.reason}" if step.reason else "")
+        for step in found
+    ]
+
+
+END_THEM: Final = "Restart the programs that have them."
+
+
+def older(found: Sequence[Connection], remedy: str) -> str:
+    """Returns what is to be said of connections that are older than a trigger."""
+    what = f"{count(len(found), 'connection')} older than a trigger"
+    goes_on = "until it ends, what it prepared before may go on without that trigger"
+    return "\n".join([f"{what}; {goes_on}. {remedy}", *connections(found)])
+
+
+def connections(found: Iterable[Connection]) -> list[str]:
+    """Returns a line for each connection."""
+    return [
+        f"  {each.id}: {each.user}, {each.program or 'unknown program'}, pid {each.pid}, since {stamp(each.since)}"
+        + (f", from {each.address}" if each.address else "")
+        for each in found
+    ]

@@ -1,0 +1,48 @@
+"""The command of ``fbtasks`` that shows workflows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from fbtasks.cli.options import DatabaseArgs, json_option, with_database
+from fbtasks.cli.output import failure, print_json_list, say
+from fbtasks.cli.render import Column, column, records
+from fbtasks.features.workflows import operations as service
+from fbtasks.features.workflows.operations import ON_FAILURE, FoldedLine
+from fbtasks.queue.spool import Spool
+from fbtasks.system.showing import count
+
+_STEP: Final[list[Column]] = [
+    ("ID", "number", lambda line: None if line.more else line.node.id),
+    ("STEP", "name", lambda line: "  " * line.level + _step(line)),
+    column("STATE", "word", "node.state"),
+    ("ERROR", "line", lambda line: "" if line.more else failure(line.node.error_type, line.node.error_msg)),
+]
+
+
+def _step(line: FoldedLine) -> str:
+    node = line.node
+    name = "end of the group" if node.kind == "group" else node.name or "(no longer kept)"
+    name = f"on failure: {name}" if node.runs == ON_FAILURE else name
+    return f"{line.more:,} more: {name}" if line.more else name
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@with_database
+@json_option
+@click.option("--limit", type=click.IntRange(1, 1_000_000), help="At most so many lines.")
+def workflow(database: DatabaseArgs, task_id: str, as_json: bool, limit: int | None) -> None:
+    """The workflow that a task is part of, as a tree."""
+    with database.opened() as app:
+        asked, nodes = service.find_workflow(app.database, task_id)
+    if as_json:
+        with Spool(nodes[:limit]) as rows:
+            print_json_list(rows)
+        return
+    lines = service.fold(service.outline(nodes), asked)
+    records(_STEP, lines[:limit])
+    if limit is not None and len(lines) > limit:
+        say(f"Only the first {count(limit, 'line')} of {len(lines)} are shown.", err=True)
