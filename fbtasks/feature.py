@@ -298,13 +298,15 @@ class Feature:
 
     # For deployment and operators.
 
-    def deploy(self, session: Session, *, by_worker: bool = False) -> Deployed:
+    def deploy(self, session: Session) -> Deployed:
         """Brings what the code of the app says into the database. Returns what changed.
-
-        *by_worker*: a worker starts, which may have no more than its own rights; else an operator asks for it.
         Raises :class:`ConfigurationError` for what cannot be.
         """
         return Deployed()
+
+    def begin(self, session: Session) -> Iterable[str]:
+        """A worker starts: brings in what the code says, as far as a worker may. Returns lines for its log."""
+        return self.deploy(session).lines
 
     def adopt(self, transaction: Transaction) -> None:
         """The database is a copy, and goes on as one of its own."""

@@ -112,13 +112,13 @@ class Loop:
             self._waker.wait(SHUT_DOWN_LOOK)
 
     def open(self, *, deploys: bool = True) -> None:
-        """Connects, brings in what the app's code says, and registers the worker.
+        """Connects, brings in what the app says, and registers the worker.
 
         With *deploys* also what its duties need.
         """
         session = self.connection.open()
         for feature in self._app.features:
-            for line in feature.deploy(session, by_worker=True).lines:
+            for line in feature.begin(session):
                 logger.info("%s", line)
         if deploys:
             self._duties.begin(session)

@@ -160,7 +160,7 @@ class Limits(Feature):
 
         yield Every("looking for limits that nothing needs any more", 600.0, Leftovers().turn)
 
-    def deploy(self, session: Session, *, by_worker: bool = False) -> Deployed:
+    def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of limits."""
         from fbtasks.features.limits.duty import sync_limits
 

@@ -62,7 +62,7 @@ class Queues(Feature):
 
         yield Every("looking after the places and the hours of queues", 60.0, audit)
 
-    def deploy(self, session: Session, *, by_worker: bool = False) -> Deployed:
+    def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of its queues."""
         from fbtasks.features.queues.duty import sync_queues
 

@@ -68,7 +68,7 @@ class Schedules(Feature):
 
         yield Ticks(worker.events_arrive)
 
-    def deploy(self, session: Session, *, by_worker: bool = False) -> Deployed:
+    def deploy(self, session: Session) -> Deployed:
         """Brings in the schedules of the app."""
         from fbtasks.features.schedules.upkeep import sync_schedules
 

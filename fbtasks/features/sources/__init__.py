@@ -73,10 +73,12 @@ class Sources(Feature):
         yield Every("forgetting events, or handing them on", 600.0, forget_events, feeds=True)
         yield Undeployed(self.app, worker)
 
-    def deploy(self, session: Session, *, by_worker: bool = False) -> Deployed:
+    def begin(self, session: Session) -> Iterable[str]:
+        """Leaves that to a duty, which goes on to say what is not deployed."""
+        return ()
+
+    def deploy(self, session: Session) -> Deployed:
         """Brings triggers, handlers of events and polls in line with the code of the app."""
-        if by_worker:  # which does it where the app migrates by itself: see Undeployed
-            return Deployed()
         from fbtasks.features.sources import managing
         from fbtasks.features.sources.showing import steps
 
