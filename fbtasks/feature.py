@@ -300,6 +300,7 @@ class Feature:
 
     def deploy(self, session: Session) -> Deployed:
         """Brings what the code of the app says into the database. Returns what changed.
+
         Raises :class:`ConfigurationError` for what cannot be.
         """
         return Deployed()
