@@ -97,14 +97,14 @@ class Transaction:
         except Exception as error:
             raise translate(error, self._url) from error
 
-    def generated(self, sql: str, *params: object) -> list[tuple[Any, ...]]:
-        """All rows of *sql*, which is not kept prepared: what it names can be altered and dropped meanwhile."""
+    def sql(self, statement: str, *params: object) -> list[tuple[Any, ...]]:
+        """All rows of *statement*, which is not kept prepared: what it names can be altered and dropped meanwhile."""
         try:
             cursor = self._cursor()
             try:
-                cursor.execute(sql, params)
+                cursor.execute(statement, params)
                 watchdog.moved()
-                return list(cursor.fetchall())
+                return list(cursor.fetchall()) if cursor.description else []
             finally:
                 cursor.close()
         except Exception as error:

@@ -4,13 +4,16 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
 import pytest
 from support.programs import command_line_in
 from support.rules import TRANSITIONS
+from support.sql import one, rows
 
+from fbtasks import FBTasks
 from fbtasks.cli import main
 from fbtasks.states import State
 
@@ -20,10 +23,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 def follow(tmp_path, page):
     """Does what a tutorial says: writes its files, runs its commands. Returns what they print."""
     text = (DOCS / page).read_text()
-    for name, source in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
+    for name, source in re.findall(r"```(?:python|sql)\n(?:#|--) (\S+\.(?:py|sql))\n(.*?)```", text, re.DOTALL):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(source)
-    env = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
-    env.pop("FBTASKS_URL", None)
+    env = environment()
     printed = ""
     for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
         for part in parts(block):
@@ -31,6 +34,13 @@ def follow(tmp_path, page):
             assert done.returncode == 0, done.stderr
             printed += done.stdout
     return printed
+
+
+def environment():
+    """That of a shell in which fbtasks is installed, and no database is named."""
+    found = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
+    found.pop("FBTASKS_URL", None)
+    return found
 
 
 def parts(block):
@@ -84,6 +94,53 @@ def test_the_tutorial_of_changes(tmp_path):
     assert printed.count("Bob: 5.00 with thanks") == 1
     assert "order 3 needs a" in printed
     assert "ORDERS" in printed
+
+
+OTHER = """
+from fbtasks import FBTasks
+app = FBTasks("other")
+@app.task(name="post")
+def post(document): return document
+@app.task(name="mail")
+def mail(to): return to
+"""
+
+
+@contextmanager
+def worker(folder, *arguments):
+    """A worker in *folder*, for the block."""
+    command = [sys.executable, "-m", "fbtasks", "worker", "-c", "1", "-Q", "shared", *arguments]
+    with subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.acceptance
+@pytest.mark.embedded
+def test_the_page_of_features_beside_a_program_without_that_feature(tmp_path, wait_for):
+    (tmp_path / "other.py").write_text(OTHER)
+    with closing(FBTasks("looks", f"firebird://{tmp_path}/fbtasks.fdb")) as app:
+        app.task(name="mail")(print).apply_async(("first",), queue="shared")
+        with worker(tmp_path, "-A", "other") as other:
+            wait_for(lambda: one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 1)
+            printed = follow(tmp_path, "how-to/features.md")
+            lines = re.findall(r"ledger: task (\d+) (\w+)\n", printed)
+            assert [state for _, state in lines] == ["succeeded", "failed"]
+            assert re.search(r"^journal +1 +yes +ENDED$", printed, re.MULTILINE)
+            put = "import shop; print(shop.{}.apply_async(({!r},), queue='shared').id)"
+            post, mail = (
+                do(f'python -c "{put.format(task, 7)}"', tmp_path, environment()).stdout.strip()
+                for task in ("post", "mail")
+            )
+            assert app.AsyncResult(mail).get(timeout=60) == 7
+            wait_for(lambda: one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = ?", State.PARKED) == 1)
+            assert other.poll() is None
+            with worker(tmp_path, "-A", "shop"):
+                assert app.AsyncResult(post).get(timeout=60) == 7
+        assert rows(app, "SELECT TASK_ID FROM JOURNAL ORDER BY ID")[-1] == (int(post),)
 
 
 def test_every_command_is_described():

@@ -30,7 +30,7 @@ class Schedules(Scene):
         execute(self.app, MADE.format(count=count))
 
     def tick(self, many=1):
-        self.session.run(lambda t: t.generated(DUE.format(last=many)))
+        self.session.run(lambda t: t.sql(DUE.format(last=many)))
         ticks = Ticks(lambda: True)
         while ticks.do(self.session):
             pass

@@ -40,14 +40,14 @@ def test_a_worker_that_was_killed_after_somebody_had_read_the_monitoring_tables(
             ours.heartbeat(session.run, me)
             app.send_task("t")
         for _ in range(3):
-            session.run(lambda t: t.generated("SELECT COUNT(*) FROM MON$ATTACHMENTS"))
+            session.run(lambda t: t.sql("SELECT COUNT(*) FROM MON$ATTACHMENTS"))
         other.kill()
         other.wait()
 
         def taken_over():
             ours.heartbeat(session.run, me)
             ours.rescue(session.run, partial(connections.find_the_dead, session.url))
-            return session.run(lambda t: t.generated("SELECT ID FROM QUEUE_PROCESS")) == [(me,)]  # no new connection
+            return session.run(lambda t: t.sql("SELECT ID FROM QUEUE_PROCESS")) == [(me,)]  # no new connection
 
         wait_for(taken_over)
     assert f"Worker {number} on elsewhere is dead: its connection is gone. 0 of its tasks run again." in caplog.messages
@@ -77,9 +77,7 @@ def test_after_a_restore_nobody_has_the_connection_of_one_who_was_registered_bef
             LEFT JOIN FBTASKS_CORE.VERDICT(P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.ATTACHMENT_ID, 7, 1000000) V
             ON P.ID = {number}"""
         assert wait_for(
-            lambda: (
-                session.run(lambda t: t.generated(numbered(verdict, session.generation))) == [("its lease ran out",)]
-            )
+            lambda: session.run(lambda t: t.sql(numbered(verdict, session.generation))) == [("its lease ran out",)]
         )
         while True:
             with copy.connect() as stranger:

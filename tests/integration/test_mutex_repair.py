@@ -309,7 +309,7 @@ app = FBTasks("a", sys.argv[1])
 app.migrate()
 mutex_repair.exit_when_engine_hangs()
 with app.database.session() as session:
-    session.run(lambda t: t.generated(sys.argv[2]))
+    session.run(lambda t: t.sql(sys.argv[2]))
 """
     done = program(script, url, long)
     assert done.returncode == 0, done.stderr

@@ -423,7 +423,7 @@ def test_gates_are_left_to_a_worker_that_is_at_them(app, session):
     limited(app).delay(1)
     execute(app, "INSERT INTO QUEUE_GATE (OWNER_ID, LANE) SELECT ID, 5 FROM QUEUE_LIMIT")
     with session.transaction() as transaction:
-        transaction.generated("SELECT 1 FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID > 0 WITH LOCK")
+        transaction.sql("SELECT 1 FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID > 0 WITH LOCK")
         clean(app)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE") == 1
     clean(app)

@@ -1304,7 +1304,7 @@ def test_an_idle_look_is_one_transaction_that_writes_nothing(app, handler, shape
 
 def execute_number(session, statement):
     with session.transaction(READ) as transaction:
-        return transaction.generated(statement)[0][0]
+        return transaction.sql(statement)[0][0]
 
 
 def test_a_look_that_fails_comes_again_later_and_later(app, handler, monkeypatch, caplog):

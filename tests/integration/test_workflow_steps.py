@@ -335,9 +335,7 @@ def test_hooks_are_called_when_a_note_decides_the_group(app, steps):
         def recorded(self, transaction, worker, given):
             stale = record(self, transaction, worker, given)
             if any(isinstance(each.outcome, Failed) for each in given):
-                undecided.append(
-                    transaction.generated("SELECT COUNT(*) FROM QUEUE_NOTE WHERE TASK_ID > 0 AND ID > 0")[0][0]
-                )
+                undecided.append(transaction.sql("SELECT COUNT(*) FROM QUEUE_NOTE WHERE TASK_ID > 0 AND ID > 0")[0][0])
             return stale
 
         def looked(self, session):

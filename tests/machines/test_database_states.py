@@ -19,7 +19,7 @@ def kinds(app):
         for kind in (READ, SNAPSHOT):
             for _ in range(2):  # the second one is as the first has found that it must be
                 with session.transaction(kind) as transaction:
-                    found = transaction.generated(READ_ONLY)
+                    found = transaction.sql(READ_ONLY)
             yield found[0][0]
 
 

@@ -36,7 +36,7 @@ try:
         shutil.rmtree(os.environ["TMPDIR"])
         sorted_on_disk = "SELECT LPAD('', 8000, A.RDB$FIELD_NAME) FROM RDB$FIELDS A, RDB$FIELDS B ORDER BY 1"
         with app.database.session() as session, session.transaction() as transaction:
-            transaction.generated(sorted_on_disk)
+            transaction.sql(sorted_on_disk)
 except FBTasksError as error:
     print(f"{type(error).__name__}: {error}")
 """

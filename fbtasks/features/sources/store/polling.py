@@ -106,7 +106,7 @@ def prepare(session: Session, number: int, source: PollSource, expire_ms: int | 
 def waits(session: Session, polled: Polled) -> Waits:
     """Returns whether rows wait, or ends are to be written. Changes nothing."""
     with session.transaction(READ) as transaction:
-        return Waits(*transaction.generated(polled.statements.look)[0])
+        return Waits(*transaction.sql(polled.statements.look)[0])
 
 
 def look(session: Session, polled: Polled, room: int, most: int, *, sweep: bool = False) -> Looked:
@@ -127,12 +127,12 @@ def _look(session: Session, transaction: Transaction, polled: Polled, room: int,
     settled = made = bad = bad_ends = lost = 0
     error = ends_error = None
     if notes and polled.statements.settle:
-        settled, bad_ends, ends_error, lost = transaction.generated(polled.statements.settle, MOST_ENDS)[0]
+        settled, bad_ends, ends_error, lost = transaction.sql(polled.statements.settle, MOST_ENDS)[0]
     if room > 0:
         oldest = _oldest(session, transaction) if polled.poll.needs_oldest else None
-        made, bad, error = transaction.generated(polled.statements.take, room, polled.expire_ms, oldest)[0]
+        made, bad, error = transaction.sql(polled.statements.take, room, polled.expire_ms, oldest)[0]
     if sweep and polled.statements.sweep:
-        transaction.generated(polled.statements.sweep, polled.most_swept)
+        transaction.sql(polled.statements.sweep, polled.most_swept)
     why = error or ends_error
     if why is not None:
         why = reason(why)
@@ -145,7 +145,7 @@ def _look(session: Session, transaction: Transaction, polled: Polled, room: int,
 
 def _stray(transaction: Transaction, polled: Polled) -> str | None:
     """Tells a row that is taken and has no task."""
-    found = transaction.generated(polled.statements.stray)
+    found = transaction.sql(polled.statements.stray)
     if not found:
         return None
     key, status = _shown(polled, found[0]), polled.poll.source.taken
@@ -157,7 +157,7 @@ def _stray(transaction: Transaction, polled: Polled) -> str | None:
 
 def _duplicate(transaction: Transaction, polled: Polled) -> str | None:
     """Tells a key that several rows have, and forgets those that one row has by now."""
-    found = transaction.generated(polled.statements.duplicates, polled.most_swept)
+    found = transaction.sql(polled.statements.duplicates, polled.most_swept)
     if not found:
         return None
     return (
