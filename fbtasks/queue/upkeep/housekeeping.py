@@ -19,6 +19,7 @@ from fbtasks.features.limits import duty as task_limits
 from fbtasks.features.progress import store as progress
 from fbtasks.features.queues import duty as queue_limits
 from fbtasks.features.sources.store import subscriptions
+from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.upkeep.collecting import Room
@@ -167,7 +168,9 @@ class Housekeeping:
 
     def _forget_groups(self, session: Session) -> bool:
         """Forgets saved groups whose time is over, and what Celery has stored. Whether there may be more."""
-        return bool(session.call("FBTASKS_CELERY.PRUNE", keyvalues.BATCH) >= keyvalues.BATCH)
+        return flows.forget_saved(session) or bool(
+            session.call("FBTASKS_CELERY.PRUNE", keyvalues.BATCH) >= keyvalues.BATCH
+        )
 
     def _audit(self, session: Session) -> bool:
         queue_limits.audit(session)
