@@ -50,7 +50,6 @@ from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import check_class
 from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, task_name, unknown, with_options
-from fbtasks.tasks.plan import Plan
 from fbtasks.tasks.serialize import Serializer
 
 O = ParamSpec("O")  # noqa: E741  # options
@@ -213,6 +212,8 @@ class FBTasks:
         self._discovery = Discovery(settings.name, settings.include)
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
+        self.path = "MODULE"
+        """What names it on a command line, behind -A, where that is known."""
         self._listener = ResultListener(self.database)
         self.outcomes = OutcomeReader(self.database, self._listener)
         keep_app(self)
@@ -505,12 +506,6 @@ class FBTasks:
         from fbtasks.run.eager import run_eagerly
 
         return [run_eagerly(self, call) for call in calls]
-
-    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
-        """Runs the steps of *plan* here and now. Returns the result of each."""
-        from fbtasks.run.eager import run_plan_eagerly
-
-        return run_plan_eagerly(self, plan)
 
     @shows(CallOptions)
     def signature(

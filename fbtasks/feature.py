@@ -13,36 +13,112 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
+from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
 from fbtasks.system import checks
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.firebird.embedded.hostlock import HostLock
     from fbtasks.firebird.session import Session, Transaction
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
-    from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Stale, TaskRow
+    from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Said, Stale, TaskRow
     from fbtasks.tasks.definition import Task
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
-class Duty(Protocol):
-    """Something that a worker does now and then, between claims. Used by the worker's thread alone."""
+class Worker(Protocol):
+    """What a feature may ask of a worker."""
 
-    events: Collection[str]
-    """Names of database events that wake it, such as ``fbtasks:parked``."""
-    while_draining: bool
+    turn: HostLock
+    """To be held around a transaction that changes rows which many workers change."""
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """The queues that it claims from."""
+
+    @property
+    def id(self) -> int:
+        """Its number in the register; another one after it was taken for dead."""
+
+    def wanted(self) -> int:
+        """How many more tasks it can use soon."""
+
+    def events_arrive(self) -> bool:
+        """Whether events of the database are known to arrive; else they are made up for by looks."""
+
+    def watch(self, name: str, ended: Callable[[], None]) -> None:
+        """Has *ended* called when ends of the task *name* have been recorded."""
+
+
+class Duty:
+    """Something that a worker does now and then, between claims. Used by the worker's thread alone.
+
+    When another transaction is in its way, the database refuses it, or it raises anything else, the log has that once
+    a minute, and it is tried again after a while: nothing else waits.
+    """
+
+    name: str
+    """What it does, as the log has it: ``looking for schedules that are to tick``."""
+    events: Collection[str] = ()
+    """Names of database events that it hears of, such as ``fbtasks:parked``."""
+    while_draining = False
     """Whether it is done by a worker that is to end, too."""
 
+    def begin(self, session: Session) -> None:
+        """The worker starts, and has brought in what the code says (:meth:`Feature.deploy`)."""
+
+    def heard(self) -> None:
+        """One of its events has come; from any thread."""
+
+    def told(self, said: Said) -> None:
+        """A task that runs here has *said* something to the feature."""
+
     def due(self) -> float:
-        """The monotonic time of its next turn; ``math.inf``: not until something tells it."""
+        """The monotonic time of its next turn; ``math.inf``: not until something tells it. Asked often."""
+        raise NotImplementedError
 
     def do(self, session: Session) -> bool:
         """Takes a turn, in short transactions. Returns whether there may be something to claim now."""
+        raise NotImplementedError
+
+    def pending(self) -> bool:
+        """Whether a worker that is to leave when nothing is left to do has to wait for it, though it is not due."""
+        return False
 
     def finish(self, session: Session) -> None:
         """The worker ends: does what is to be done at once."""
+
+
+class Every(Duty):
+    """A part of upkeep: done every so many seconds, and again after one while there is more of it."""
+
+    def __init__(self, name: str, seconds: float, part: Callable[[Session], bool], *, feeds: bool = False) -> None:
+        """*part* returns whether there is more. *feeds*: it makes tasks, so a worker does not leave before its end."""
+        self.name = name
+        self._seconds = seconds
+        self._part = part
+        self._makes_tasks = feeds
+        self._more = False
+        self._next = 0.0
+
+    def due(self) -> float:
+        """When its time comes."""
+        return self._next
+
+    def do(self, session: Session) -> bool:
+        """Does it, and sees when there is more to do."""
+        self._more = False
+        self._next = clock.monotonic() + min(self._seconds, 60.0)  # unless it comes to its end
+        self._more = self._part(session)
+        self._next = clock.monotonic() + (1.0 if self._more else self._seconds)
+        return self._makes_tasks and self._more
+
+    def pending(self) -> bool:
+        """Whether some is left."""
+        return self._makes_tasks and self._more
 
 
 class Deployed(NamedTuple):
@@ -129,6 +205,8 @@ class Feature:
     def declare(self, task: Task[..., Any]) -> bool:
         """*task* becomes one of the app's: checks its options. Returns whether :meth:`prepare` is to see its calls.
 
+        It may give the task an ``invocation`` of its own (:class:`fbtasks.run.invocation.Invocation`).
+
         Raises :class:`TaskDefinitionError` for options that cannot be.
         """
         return True
@@ -170,15 +248,18 @@ class Feature:
     # In a worker.
 
     def receives(self, task: Task[..., Any]) -> bool:
-        """Whether claims of *task* are shown to :meth:`received`, beside those that carry a mark of this feature."""
+        """Whether :meth:`received` sees claims of *task* that nothing held back. It sees those with inputs anyway."""
         return False
 
-    def received(self, session: Session, claims: Sequence[Claim]) -> Mapping[int, Claim | Outcome]:
-        """Returns what becomes of *claims*, by their ids, before they are handed out, where it is not as they are.
+    def received(self, session: Session, claim: Claim) -> Claim | Outcome:
+        """Returns what becomes of *claim* before it is handed out: it with more in it, or its outcome without a run.
 
-        A claim with more in it, or the outcome of one that is not to run.
+        The features are asked in turn, from the last to the first.
         """
-        return {}
+        return claim
+
+    def before_record(self, items: Sequence[Finished]) -> None:
+        """Has the database know what outcomes of its own need, in transactions of its own, before they are recorded."""
 
     def record(
         self,
@@ -187,11 +268,32 @@ class Feature:
         slot: int,
         items: Sequence[Finished],
     ) -> list[Stale]:
-        """Writes those outcomes whose class is the feature's own. Returns the stale ones, as ``queue.tasks.finish``."""
+        """Records outcomes of its own. Returns the stale ones, as ``queue.tasks.finish``.
+
+        Raises :class:`StatementRefused` for one that cannot be recorded: its task is failed then.
+        """
         return []
 
-    def duties(self, worker: Any) -> Iterable[Duty]:
-        """What a worker does for the feature now and then."""
+    def before_finish(
+        self,
+        transaction: Transaction,
+        slot: int,
+        items: Sequence[Finished],
+    ) -> list[Stale]:
+        """Writes what it has to say beside outcomes: of those of *items* that have an extra of its own.
+
+        Asked when one has, before they are recorded, in the same transaction. Of a stale claim it changes nothing. With
+        a *slot* it returns those whose row another transaction holds, which are not recorded then; else it raises
+        :class:`ConflictError`.
+        """
+        return []
+
+    def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:
+        """Returns the tasks that have failed because *task* did; None among them: that is not decided yet."""
+        return ()
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """What *worker* does for the feature now and then."""
         return ()
 
     # For deployment and operators.
@@ -202,6 +304,10 @@ class Feature:
         Raises :class:`ConfigurationError` for what cannot be.
         """
         return Deployed()
+
+    def begin(self, session: Session) -> Iterable[str]:
+        """A worker starts: brings in what the code says, as far as a worker may. Returns lines for its log."""
+        return self.deploy(session).lines
 
     def adopt(self, transaction: Transaction) -> None:
         """The database is a copy, and goes on as one of its own."""

@@ -7,6 +7,7 @@ within one process: how long something took, and what a datetime given by a call
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
@@ -43,3 +44,56 @@ def as_utc(moment: datetime, timezone: tzinfo | None) -> datetime:
     if moment.tzinfo is None:
         moment = moment.astimezone() if timezone is None else moment.replace(tzinfo=timezone)
     return moment.astimezone(UTC)
+
+
+class Backoff:
+    """Pauses between attempts: each twice as long as the one before, until an attempt succeeds."""
+
+    __slots__ = ("_first", "_pause", "last", "until")
+
+    def __init__(self, first: float, last: float) -> None:
+        self._first = self._pause = first
+        self.last = last
+        """Seconds of the longest pause."""
+        self.until = 0.0
+        """The monotonic time of the next attempt, as :meth:`wait` has set it."""
+
+    def next(self) -> float:
+        """Seconds until the next attempt."""
+        pause = min(self._pause, self.last)
+        self._pause = min(2 * pause, self.last)
+        return pause
+
+    def wait(self) -> float:
+        """The same; notes when they are over."""
+        pause = self.next()
+        self.until = monotonic() + pause
+        return pause
+
+    def reset(self) -> None:
+        """An attempt has succeeded."""
+        self._pause = self._first
+        self.until = 0.0
+
+
+class Quiet:
+    """Has each thing said at most once in so many seconds."""
+
+    __slots__ = ("_seconds", "_until")
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self._seconds = seconds
+        self._until: dict[Hashable, float] = {}
+
+    def over(self, what: Hashable = None) -> bool:
+        """Whether *what* is to be said now; then not for a while."""
+        now = monotonic()
+        if self.until(what) > now:
+            return False
+        self._until = {each: until for each, until in self._until.items() if until > now}
+        self._until[what] = now + self._seconds
+        return True
+
+    def until(self, what: Hashable = None) -> float:
+        """The monotonic time from which *what* may be said."""
+        return self._until.get(what, 0.0)

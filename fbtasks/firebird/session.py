@@ -236,7 +236,10 @@ class Session:
         self.fresh = True
         """Whether the connection was opened for the use it is in, and has not lain in a pool."""
         self.meanwhile: Callable[[], None] | None = None
-        """Called again and again while something long is transferred; it may use transactions of the kind INSERT."""
+        """Called before each transaction, and again and again while something long is transferred.
+
+        It may use transactions of the kind INSERT.
+        """
         self.statements: dict[str, dict[str, Any]] = {"prepared": {}, "packed": {}}
         """Prepared statements by the names of their queries; they outlive commit and rollback."""
         self._managers: dict[bytes, Any] = {}
@@ -246,6 +249,8 @@ class Session:
     @contextmanager
     def transaction(self, kind: bytes = UPDATE, point: str = "") -> Iterator[Transaction]:
         """A transaction: committed at the end of the block, rolled back when it raises."""
+        if self.meanwhile is not None:  # one of many short ones may be as late as one that takes long
+            self.do_meanwhile()
         manager = self._managers.get(kind)
         if manager is None:
             manager = self._managers[kind] = self.connection.transaction_manager(kind)

@@ -5,51 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from fbtasks import timing as clock
 from fbtasks.errors import DatabaseError, StatementRefused
-from fbtasks.features.progress import store as progress
-from fbtasks.features.progress.duty import ProgressNotes
-from fbtasks.features.workflows import store as flows
+from fbtasks.feature import Features
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.queue import codec, tasks
-from fbtasks.tasks.call import Call, Finished, Owner, Replaced, Stale
-from fbtasks.tasks.plan import Plan
+from fbtasks.queue import tasks
+from fbtasks.tasks.call import FeatureOutcome, Finished, Stale, extra_of
 
 T = TypeVar("T")
 ATTEMPTS: Final = 8
 """Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
-Prepare = Callable[[Plan[Call]], Mapping[str, Owner]]
-"""Has the database know the limits and queues of a workflow. Returns the limits."""
-
-
-def no_limits(_: Plan[Call]) -> Mapping[str, Owner]:
-    """Returns none."""
-    return codec.NO_LIMITS
 
 
 class Recorder:
     """Records outcomes, and claims together with that, while it holds the host's lock. Used by one thread at a time."""
 
-    def __init__(self, turn: HostLock, stat_slot: int = 0, prepare: Prepare = no_limits) -> None:
-        """*stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row.
+    def __init__(self, turn: HostLock, features: Features, stat_slot: int = 0) -> None:
+        """*features*: those that record outcomes of their own, and say something beside others.
 
-        *prepare* is called with the workflows that tasks want in their places, before they are written.
+        *stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row.
         """
         self._turn = turn
-        self.notes = ProgressNotes()
-        """What running tasks say, which is written with outcomes."""
+        self._features = features
         self._stat_slot = stat_slot
-        self._prepare = prepare
-        self._limits = codec.NO_LIMITS
 
     def record(self, session: Session, worker_id: int, items: Sequence[Finished], attempts: int) -> list[Stale]:
         """Records *items* in a transaction. Returns those whose claim was stale."""
-        self._look_at(items)
+        self._prepare(items)
         with self._turn.held():
-            stale = session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
-        self.notes.written()
-        return stale
+            return session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
 
     def exchange(
         self, session: Session, worker_id: int, items: Sequence[Finished], claim: Callable[[Transaction], T]
@@ -57,13 +41,11 @@ class Recorder:
         """Records *items*, if there are any, and claims, in one transaction. Returns also what *claim* returned."""
         if not items:
             return [], self.claim(session, claim)
-        self._look_at(items)
+        self._prepare(items)
         with self._turn.held():
-            found = session.run(
+            return session.run(
                 lambda t: (self._finish(t, worker_id, items), claim(t)), point="exchange finish", attempts=ATTEMPTS
             )
-        self.notes.written()
-        return found
 
     def claim(self, session: Session, claim: Callable[[Transaction], T]) -> T:
         """Claims alone. Returns what *claim* returned."""
@@ -72,7 +54,7 @@ class Recorder:
 
     def record_effect(self, transaction: Transaction, worker_id: int, item: Finished) -> Stale | None:
         """Records *item* and commits what its task has done in *transaction*, unless the claim is stale."""
-        self._look_at([item])
+        self._prepare([item])
         with self._turn.held():
             for stale in self._finish(transaction, worker_id, [item]):
                 return stale
@@ -80,35 +62,37 @@ class Recorder:
         return None
 
     def _finish(self, transaction: Transaction, worker_id: int, items: Sequence[Finished]) -> list[Stale]:
-        replaced = [item for item in items if type(item.outcome) is Replaced]
         stale: list[Stale] = []
-        if replaced:
-            stale = flows.replace(transaction, worker_id, self._stat_slot, replaced, self._limits)
-            items = [item for item in items if type(item.outcome) is not Replaced]
-        stale += tasks.finish(transaction, worker_id, self._stat_slot, items)
-        if self.notes:
-            progress.put(transaction, self.notes.items())
-        return stale
+        own = _by_feature(items)
+        for name, its in own.items():
+            stale += self._features[name].record(transaction, worker_id, self._stat_slot, its)
+        if own:
+            items = [item for item in items if not isinstance(item.outcome, FeatureOutcome)]
+        for name in {extra.feature for item in items if (extra := extra_of(item.outcome)) is not None}:
+            held = self._features[name].before_finish(transaction, self._stat_slot, items)
+            items = [item for item in items if all(item.claim.id != each.task for each in held)]
+            stale += held
+        return stale + tasks.finish(transaction, worker_id, self._stat_slot, items)
 
-    def _look_at(self, items: Sequence[Finished]) -> None:
-        """Has the database know what the workflows among *items* need: outside of the transaction that writes them."""
-        for item in items:
-            if type(item.outcome) is Replaced:
-                try:
-                    self._limits = self._prepare(item.outcome.plan)
-                except DatabaseError:
-                    raise
-                except Exception as error:  # such as a limit that this user may not bring in
-                    raise StatementRefused(str(error)) from error
-
-    def record_notes(self, session: Session) -> None:
-        """Writes what running tasks have said, when no outcomes came to be written with it."""
-        if self.notes.due is None or clock.monotonic() < self.notes.due:
-            return
-        with self._turn.held():
-            session.run(lambda t: progress.put(t, self.notes.items()), point="progress")
-        self.notes.written()
+    def _prepare(self, items: Sequence[Finished]) -> None:
+        """Has the database know what outcomes of features need: outside of the transaction that writes them."""
+        for name, its in _by_feature(items).items():
+            try:
+                self._features[name].before_record(its)
+            except DatabaseError:
+                raise
+            except Exception as error:  # such as a limit that this user may not bring in
+                raise StatementRefused(str(error)) from error
 
     def close(self) -> None:
         """Returns the host's lock."""
         self._turn.close()
+
+
+def _by_feature(items: Sequence[Finished]) -> Mapping[str, list[Finished]]:
+    """Those that features record, by their names."""
+    found: dict[str, list[Finished]] = {}
+    for item in items:
+        if isinstance(item.outcome, FeatureOutcome):
+            found.setdefault(item.outcome.feature, []).append(item)
+    return found

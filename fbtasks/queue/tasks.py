@@ -12,14 +12,12 @@ from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Rest, Stale, Succeeded, rest_of
+from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Stale, batch_of
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
 _TAKEN: Final = "QUEUE_TASK_ID_TAKEN"
 """The constraint that two transactions violate with one id."""
-_HELD: Final = -1
-"""What QUEUE_PUT_REST says when another transaction holds the task's row."""
 READS: Final = 2_000
 """Rows that maintenance reads in one transaction where no index leads to those that it looks for."""
 
@@ -111,18 +109,15 @@ class Look(NamedTuple):
     """Seconds until the next scheduled task of all queues is due."""
     again: float | None
     """Seconds until a source of the queues is due, or one of them opens that is closed now."""
-    tick: float | None
-    """Seconds until the next schedule ticks; below 0: one is late."""
 
 
 def any_ready(session: Session, queues: Iterable[str]) -> Look:
     """Whether any of *queues* has something to claim."""
-    ready, due, again, tick = session.read("FBTASKS_WORKER.ANY_READY", ",".join(queues))[0]
+    ready, due, again = session.read("FBTASKS_WORKER.ANY_READY", ",".join(queues))[0]
     return Look(
         bool(ready),
         None if due is None else max(0.0, due / 1000),
         None if again is None else max(0.0, again / 1000),
-        None if tick is None else tick / 1000,
     )
 
 
@@ -144,14 +139,12 @@ class Promoted(NamedTuple):
     tasks: int
     due: float | None
     """Seconds until the next scheduled task is due; None: none is scheduled."""
-    tick: float | None
-    """The same of the next schedule that ticks."""
 
 
 def promote(transaction: Transaction, most: int = 500) -> Promoted:
     """Makes due tasks ready."""
-    promoted, next_ms, tick = transaction.rows("FBTASKS_WORKER.PROMOTE", most)[0]
-    return Promoted(promoted, None if next_ms is None else next_ms / 1000, None if tick is None else tick / 1000)
+    promoted, next_ms = transaction.rows("FBTASKS_WORKER.PROMOTE", most)[0]
+    return Promoted(promoted, None if next_ms is None else next_ms / 1000)
 
 
 def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished]) -> list[Stale]:
@@ -160,7 +153,7 @@ def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[
     With a *slot*, also those whose row another transaction holds, which are not waited for.
     """
     items = list(items)
-    stale = _put_rests(transaction, slot, items)
+    stale: list[Stale] = []
     records = [codec.pack_finished(item) for item in items]
     for item in items:
         large = codec.large_result(item.outcome)
@@ -171,33 +164,20 @@ def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[
     return stale
 
 
-def _put_rests(transaction: Transaction, slot: int, items: list[Finished]) -> list[Stale]:
-    """Writes what is left of runs of changes. Returns those whose row is held, which are taken out of *items*."""
-    held: list[Finished] = []
-    for item in items:
-        if type(item.outcome) is Succeeded or (rest := rest_of(item.outcome)) is None:
-            continue
-        if _put_rest(transaction, item.claim, rest):
-            continue
-        if not slot:
-            raise ConflictError(f"another transaction holds the task {item.claim.id}.")
-        held.append(item)
-    for item in held:
-        items.remove(item)
-    return [Stale(item.claim.id, item.claim.claim_id) for item in held]
-
-
-def _put_rest(transaction: Transaction, claim: Claim, rest: Rest) -> bool:
-    """Writes what is left of one run. False when another transaction holds its task; a stale claim changes nothing."""
-    written = rest.own, rest.next, rest.tries, rest.next_tries
-    number: int | None = transaction.call("FBTASKS_SOURCES.PUT_REST", claim.id, claim.claim_id, *written)
-    return number != _HELD
-
-
 def payload(transaction: Transaction, task: int) -> bytes | None:
     """A large payload from its own table."""
     value = transaction.value("payload", task)
     return None if value is None else bytes(value)
+
+
+def with_payload(session: Session, claim: Claim) -> Claim:
+    """*claim* with its payload, which is read now when the claim did not return it (above 30,000 bytes)."""
+    if claim.payload is not None:
+        return claim
+    if claim.members:
+        return batch_of([with_payload(session, each) for each in claim.members])
+    with session.transaction() as transaction:
+        return claim._replace(payload=payload(transaction, claim.id) or b"")
 
 
 def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:

@@ -1,21 +1,32 @@
-"""What a step of a workflow is given: results of others, read where the step runs."""
+"""What a call is given: its own arguments, and as a step of a workflow results of others before them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks.errors import TaskNotFound, TaskRevoked
 from fbtasks.states import State
-from fbtasks.tasks.call import Failed, Input
+from fbtasks.tasks.call import Claim, Failed, Input
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.serialize import JSON_TYPE, Payload, Serializer
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 INPUTS_GONE: Final = Failed(
     "fbtasks.errors.TaskNotFound",
     "the result that it is to be given is not there any more: the task that it follows was deleted, or its result was.",
 )
 """What becomes of a step of whose inputs something is not known any more."""
+
+
+def load(app: FBTasks, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
+    """The positional and keyword arguments of *claim*. Raises what :meth:`Serializer.load_call` raises."""
+    args, kwargs = app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+    if claim.inputs:
+        args = [*given_by(claim.inputs, app.serializer), *args]
+    return args, kwargs
 
 
 def given_by(inputs: Iterable[Input], serializer: Serializer) -> Iterator[Any]:

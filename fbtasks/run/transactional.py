@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import (
@@ -19,14 +19,25 @@ from fbtasks.errors import (
     SchemaError,
     TaskDefinitionError,
 )
-from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.run import Calls, FedRunner
 from fbtasks.firebird.driver.translate import connection_was_killed
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue.recording import Recorder
-from fbtasks.run.runner import RunResult
-from fbtasks.tasks.call import Cancelled, Claim, Finished, Released, Replaced, Retry, Snoozed, Stale, Succeeded
+from fbtasks.run.claimed import SAVEPOINT
+from fbtasks.run.invocation import Note, RunResult
+from fbtasks.run.runner import Runner
+from fbtasks.tasks.call import (
+    Advanced,
+    Cancelled,
+    Claim,
+    FeatureOutcome,
+    Finished,
+    Released,
+    Retry,
+    Snoozed,
+    Stale,
+    Succeeded,
+)
 
 if TYPE_CHECKING:
     from fbtasks.firebird.driver.lent import TaskTransaction
@@ -40,53 +51,18 @@ HELD_LAST: Final = 0.5
 """Seconds between its attempts: twice as many each time, up to the latter."""
 
 
-SAVEPOINT: Final = "FBTASKS_CALL"
-"""What a failed call of a run goes back to, and those before it are kept."""
-
-
-class CallsInTransaction(Calls):
-    """Sets a savepoint before each call of a run but the first, and looks at what each has done to the transaction."""
-
-    undone = True
-
-    def __init__(self, transaction: TaskTransaction, calls: Calls) -> None:
-        self._transaction = transaction
-        self._calls = calls
-
-    def begin(self, step: int) -> None:
-        """Sets the savepoint."""
-        if step:
-            self._transaction.savepoint(SAVEPOINT)
-        self._calls.begin(step)
-
-    def fault(self) -> TaskDefinitionError | None:
-        """Why the call has failed that would end the transaction. Raises it when it has: nothing can be kept then."""
-        misuse = self._transaction.take_misuse()
-        if misuse is not None and (self._transaction.closed or self._transaction.ended):
-            raise misuse
-        return misuse
-
-    def undo(self) -> None:
-        """Goes back to the savepoint."""
-        self._transaction.undo_to(SAVEPOINT)
-
-    def end(self) -> None:
-        """Nothing more of them."""
-        self._calls.end()
-
-
 class TransactionalRunner:
     """Runs transactional tasks on a connection of its own."""
 
-    def __init__(self, runner: FedRunner, worker_id: Callable[[], int], stat_slot: int) -> None:
+    def __init__(self, runner: Runner, worker_id: Callable[[], int], stat_slot: int) -> None:
         self._runner = runner
         self._worker_id = worker_id
         self._session: Session | None = None
         self._stat_slot = stat_slot
         self._recorder: Recorder | None = None
 
-    def run(self, claim: Claim, calls: Calls | None = None) -> RunResult:
-        """Runs the task; *calls* go along with those of a run of changes.
+    def run(self, claim: Claim, note: Note | None = None) -> RunResult:
+        """Runs the task.
 
         When the connection is lost the task is given back: its effects are undone, or they were committed together
         with its outcome, and then the claim is stale. But when the database has ended that connection alone, by an
@@ -97,7 +73,7 @@ class TransactionalRunner:
         """
         started = clock.monotonic()
         try:
-            return self._run(claim, self._open(), calls or Calls())
+            return self._run(claim, self._open(), note)
         except (DatabaseUnavailable, SchemaError) as error:
             logger.warning("Task %s lost its connection: %s", claim.label, error)
             self._disconnect(lost=isinstance(error, DatabaseUnavailable))
@@ -106,12 +82,12 @@ class TransactionalRunner:
             self._disconnect()
             return self._runner.refused(claim, error, clock.monotonic() - started)
 
-    def _run(self, claim: Claim, session: Session, calls: Calls) -> RunResult:
+    def _run(self, claim: Claim, session: Session, note: Note | None) -> RunResult:
         from fbtasks.firebird.driver.lent import task_transaction  # brings the driver, which other tasks can do without
 
         with task_transaction(session) as transaction:
             try:
-                return self._run_in(transaction, claim, session, calls)
+                return self._run_in(transaction, claim, session, note)
             except CommitUncertain:  # it may have taken effect
                 raise
             except DatabaseUnavailable as error:
@@ -119,19 +95,20 @@ class TransactionalRunner:
                     raise
                 return self._runner.refused(claim, error)
 
-    def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, calls: Calls) -> RunResult:
-        result = self._call(transaction, claim, session.connection, calls)
+    def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, note: Note | None) -> RunResult:
+        with transaction.lent():
+            result = self._runner.run(claim, transaction, note)
         (_, outcome, elapsed, _), _, raised, done, _ = result
         if session.connection.is_closed():
             self._disconnect()
-            if isinstance(outcome, Succeeded | Replaced):
+            if isinstance(outcome, Succeeded | FeatureOutcome):
                 raise TaskDefinitionError(
                     f"the task {claim.name!r} closed self.connection, so its effects are undone: "
                     "leave it open, and close only cursors."
                 )
             return result
         misuse = transaction.misuse()
-        if misuse is not None and isinstance(outcome, Succeeded | Replaced | Retry | Snoozed):
+        if misuse is not None and isinstance(outcome, Succeeded | FeatureOutcome | Retry | Snoozed):
             result = self._runner.refused(claim, misuse, elapsed)
         if transaction.ended:
             logger.error(
@@ -141,24 +118,15 @@ class TransactionalRunner:
             )
             self._disconnect()
             return result
-        if done or isinstance(result.finished.outcome, Succeeded | Replaced):
+        if done and not isinstance(outcome, Advanced):
+            transaction.undo_to(SAVEPOINT)  # the call that has failed
+        if done or isinstance(result.finished.outcome, Succeeded | FeatureOutcome):
             return self._commit(transaction, result)
         transaction.rollback()
         self._look_at(session, raised)
         if result.finished.outcome == Cancelled("stopped"):
             self._disconnect()  # this process may be killed next, and must not hold anything then
         return result
-
-    def _call(self, transaction: TaskTransaction, claim: Claim, connection: Any, calls: Calls) -> RunResult:
-        """Has the task's function called; for each of its changes, which it does not hear of its own."""
-        task = self._runner.app.tasks.get(claim.name)
-        if task is None or task.subscription is None:
-            with transaction.lent():
-                return self._runner.run(claim, connection)
-        if isinstance(task.subscription.source, ChangeSource):
-            transaction.execute("silence", task.name.encode())
-        with transaction.lent():
-            return self._runner.run_fed(claim, task, connection, CallsInTransaction(transaction, calls))
 
     def _look_at(self, session: Session, raised: BaseException | None) -> None:
         """Looks whether the connection still serves, when the task *raised* something.
@@ -179,7 +147,7 @@ class TransactionalRunner:
             stale = self._record(transaction, done)
         except ConflictError as error:
             transaction.rollback()
-            return self._runner.conflicted(claim, error, done.elapsed)
+            return self._runner.refused(claim, error, done.elapsed)
         if stale is None:
             return result._replace(finished=done._replace(recorded=True))
         transaction.rollback()  # the effects belong to the claim that stands
@@ -229,9 +197,7 @@ class TransactionalRunner:
         app = self._runner.app
         self._session = self._session or app.database.open(app.settings.url.charset)
         if self._recorder is None:
-            self._recorder = Recorder(
-                HostLock(app.settings.url), self._stat_slot, app.features["workflows"].prepare_plan
-            )
+            self._recorder = Recorder(HostLock(app.settings.url), app.features, self._stat_slot)
         return self._session
 
     def cancel_statement(self) -> None:

@@ -7,12 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from fbtasks.errors import EnqueueError
 from fbtasks.states import State
 from fbtasks.system.checks import shown
-from fbtasks.tasks.plan import Plan
 
 When = datetime | timedelta | None
 """A moment in UTC, a span from the database's now, or neither."""
@@ -189,21 +188,20 @@ class Claims(list[Claim]):
     """Whether the limit of the queue had no room for more: the end of one that runs makes some."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """What goes on when a run of changes ends before its last one, as payloads.
+class Extra:
+    """What a feature has to say beside an outcome. It writes that (:meth:`Feature.before_finish`) with the outcome."""
 
-    See :mod:`fbtasks.features.sources.runs`.
-    """
+    __slots__ = ()
+    feature: ClassVar[str]
+    """Its name."""
+    own: bytes | None
+    """The payload that the task has from now on; None: what it had."""
+    tries: int | None
+    """The tries that have ended of what that begins with, and it has not crashed; None: it begins as before."""
 
-    own: bytes | None = None
-    """What the task has from now on; None: what it had."""
-    next: bytes | None = None
-    """What a new task goes on with, when this one has failed; None: there is none."""
-    tries: int | None = None
-    """The tries that have ended of the change that *own* begins with; None: it begins as before."""
-    next_tries: int = 0
-    """The same of *next*."""
+    def is_sound(self) -> bool:
+        """Whether what it holds is what belongs in it, as :meth:`FeatureOutcome.is_sound`."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +223,8 @@ class Failed:
     traceback: str = ""
     args_payload: bytes | None = None
     """What its class is to be called with, in JSON; None when JSON cannot hold it."""
-    rest: Rest | None = None
-    """Of a run of changes: what has failed, and what goes on. None: all of the task has failed."""
+    extra: Extra | None = None
+    """What has failed, and what goes on. None: all of the task has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +234,8 @@ class Retry:
     delay: float
     message: str
     error_type: str = ""
-    rest: Rest | None = None
-    """Of a run of changes: what is tried again. None: all of the task."""
+    extra: Extra | None = None
+    """What is tried again. None: all of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +243,15 @@ class Snoozed:
     """The task asked to be run again after ``delay`` seconds; no try is counted."""
 
     delay: float
-    rest: Rest | None = None
-    """Of a run of changes: what is run again. None: all of the task."""
+    extra: Extra | None = None
+    """What is run again. None: all of the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """The task, a run of changes, has done some of them, and goes back to its queue with what is left."""
+    """The task has done a part, and goes back to its queue with what is left."""
 
-    rest: Rest
+    extra: Extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +259,8 @@ class Cancelled:
     """The task was cancelled while it ran, or gave up by itself."""
 
     message: str
-    rest: Rest | None = None
-    """Of a run of changes: what was not done. None: all of the task."""
+    extra: Extra | None = None
+    """What was not done. None: all of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +283,26 @@ class PutBefore:
     """As the database reads them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """The task has a workflow in its place, whose step *end* gets its id, and what follows it or counts it."""
+class FeatureOutcome:
+    """A feature has the task end in a way of its own, which it records. What a transactional task has done is kept."""
 
-    plan: Plan[Call]
-    end: int
+    __slots__ = ()
+    feature: ClassVar[str]
+    """Its name."""
+    word: ClassVar[str]
+    """How the worker counts it when it ends: ``replaced``."""
+
+    def text(self) -> str:
+        """What the log says of the task before the time that it took: ``is replaced``."""
+        raise NotImplementedError
+
+    def is_sound(self) -> bool:
+        """Whether what it holds is what belongs in it: a child process says it, in which tasks run."""
+        raise NotImplementedError
+
+    def run_eagerly(self, app: Any) -> Any:
+        """Does here and now what follows from it, in eager mode. Returns the result of the task."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +321,8 @@ class Crashed:
     charged: bool
     limit: int = 3
     """Crashes after which the task is failed."""
-    rest: Rest | None = None
-    """Of a run of changes: what was not done before; or what has failed, and what goes on. None: all of the task."""
+    extra: Extra | None = None
+    """What was not done before; or what has failed, and what goes on. None: all of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,21 +342,23 @@ Outcome = (
     | Released
     | Postponed
     | PutBefore
-    | Replaced
+    | FeatureOutcome
     | Parked
     | Crashed
     | Several
 )
 
 
-def rest_of(outcome: Outcome) -> Rest | None:
-    """Returns what goes on when *outcome* has ended a run of changes before its last one; None: nothing does."""
-    return outcome.rest if isinstance(outcome, Failed | Retry | Snoozed | Advanced | Cancelled | Crashed) else None
+def extra_of(outcome: Outcome) -> Extra | None:
+    """Returns what a feature has to say beside *outcome*."""
+    if type(outcome) is Succeeded:  # that of most
+        return None
+    return outcome.extra if isinstance(outcome, Failed | Retry | Snoozed | Advanced | Cancelled | Crashed) else None
 
 
 def crashes(claim: Claim, outcome: Crashed) -> int:
-    """Returns how many crashes are counted with this one: of the task, or of the change that a run goes on with."""
-    before = claim.crash_count if outcome.rest is None or outcome.rest.tries is None else 0
+    """Returns how many crashes are counted with this one: of the task, or of what it goes on with."""
+    before = claim.crash_count if outcome.extra is None or outcome.extra.tries is None else 0
     return before + outcome.charged
 
 
@@ -378,15 +392,13 @@ class Finished(NamedTuple):
         return [self._replace(claim=each, outcome=end) for each, end in zip(members, outcomes, strict=True)]
 
 
-class Progress(NamedTuple):
-    """How far a task has come that runs, as it says."""
+class Said(NamedTuple):
+    """What a task that runs has said to a feature, in its worker."""
 
     id: int
     claim_id: int
-    word: str
-    """How its state is to be called meanwhile."""
-    meta: bytes
-    """What there is to say, in JSON."""
+    feature: str
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

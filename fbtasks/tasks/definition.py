@@ -11,13 +11,13 @@ from weakref import WeakSet
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
-from fbtasks.tasks.call import Call
+from fbtasks.tasks.call import Call, Snoozed
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.tasks.handlers import check_class, class_options, hooks_of
 from fbtasks.tasks.middleware import OutgoingCall, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, RetryOptions, task_name, unknown, unknown_of_retry
-from fbtasks.tasks.request import Request, RetryRequested, SnoozeRequested, current, current_request
+from fbtasks.tasks.request import EndsWith, Request, RetryRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.tasks.windows import Window, window_of
 
@@ -69,6 +69,8 @@ class Task(TaskCalls[P, R]):
     """Whether programs call it: then its arguments are known where it is called."""
     in_order = False
     """Whether its end lets another one in."""
+    invocation: Any = None
+    """How a worker calls it, where a feature says that: a :class:`fbtasks.run.invocation.Invocation`."""
 
     def __init__(self, function: Callable[P, R], options: CommonOptions) -> None:
         super().__init__(self, None)
@@ -163,7 +165,8 @@ class Task(TaskCalls[P, R]):
 
         What a transactional task has done until then is undone.
         """
-        raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
+        delay = checks.seconds("snooze", seconds, zero=False)
+        raise EndsWith(f"snooze requested: {delay:g} s", Snoozed(delay))
 
     def heartbeat(self) -> None:
         """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.

@@ -9,8 +9,8 @@ class Reports:
     def beat(self, number: int) -> None:
         """The run *number* is at work."""
 
-    def progress(self, number: int, state: str, meta: bytes) -> None:
-        """The run *number* has come so far: a word for it, and what there is to say, in JSON."""
+    def say(self, number: int, feature: str, data: bytes) -> None:
+        """The run *number* tells *feature*, in its worker, *data*. Of what it says within a second the last counts."""
 
 
 SILENT = Reports()

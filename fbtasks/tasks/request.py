@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fbtasks.errors import FBTasksError
+from fbtasks.tasks.call import Outcome
 from fbtasks.tasks.reports import SILENT, Reports
 
 Hook = Callable[["Request", Any], None]
@@ -60,12 +61,12 @@ class RetryRequested(FBTasksError):
         self.args = (f"the task asked for another try, and max_retries {max_retries} is used up",)
 
 
-class SnoozeRequested(FBTasksError):
-    """The task asked to be run again later. Let it pass: it is how ``self.snooze()`` leaves the function."""
+class EndsWith(FBTasksError):
+    """The task has ended with *outcome*. Let it pass: it is how a method of the task leaves the function."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"snooze requested: {seconds:g} s")
-        self.seconds = seconds
+    def __init__(self, text: str, outcome: Outcome) -> None:
+        super().__init__(text)
+        self.outcome = outcome
 
 
 class Current(NamedTuple):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from fbtasks.app import FBTasks
 from fbtasks.database.migrate import check_identity
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -36,12 +36,12 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
         concurrency=1,
         burst=True,
     )
-    consumer = Consumer(app, SoloExecutor(app), options)
+    loop = Loop(app, SoloExecutor(app), options)
     try:
-        consumer.start()
+        loop.start()
         with app.database.session() as session:
             check_identity(session)
-        consumer.open()
-        consumer.run(listen=False)
+        loop.open(deploys=False)  # users' tables are left as they are
+        loop.run(listen=False)
     finally:
-        consumer.close()
+        loop.close()

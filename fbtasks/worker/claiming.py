@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fbtasks import timing as clock
-from fbtasks.features.workflows import store as flows
-from fbtasks.firebird.session import Session, Transaction
+from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.codec import Ends
 from fbtasks.queue.shares import Share
 from fbtasks.tasks.call import Claim, Claims, batch_of
-from fbtasks.worker.turns import Turns
 
 LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
@@ -70,6 +70,67 @@ class Taken:
     limited: list[str] = field(default_factory=list)
     """The queues whose limit had no room for more."""
     marks: dict[str, Marks] = field(default_factory=dict)
+
+
+class Turns:
+    """Deals the room of a worker to its queues, in proportion to their weights. Used by one thread at a time.
+
+    Stride scheduling (Waldspurger and Weihl, 1995): each queue has a pass, which grows by 1 / weight with each task
+    that it is dealt, and the next is for the queue whose pass would be the lowest. So after any number of claims no
+    queue that always has ready tasks is further from its proportion than one task of each queue.
+    """
+
+    def __init__(self, queues: Sequence[str], shares: Mapping[str, Share]) -> None:
+        weights = {queue: shares.get(queue, Share()).weight for queue in queues}
+        whole = math.lcm(*weights.values())
+        self._strides = {queue: whole // weight for queue, weight in weights.items()}
+        self._passes = dict.fromkeys(queues, 0)
+        self._sated: frozenset[str] = frozenset()
+        """The queues that have left some of what they were dealt last."""
+
+    def deal(self, queues: Sequence[str], room: int, rooms: Mapping[str, int]) -> list[tuple[str, int]]:
+        """Deals *room* tasks to *queues*, to none more than *rooms* says for it. Returns those that got any.
+
+        First come those that had less than that the last time: what they leave can be dealt to the others.
+        """
+        if len(queues) == 1:
+            most = min(room, rooms.get(queues[0], room))
+            return [(queues[0], most)] if most > 0 else []
+        dealt = dict.fromkeys(queues, 0)
+        nexts = [
+            (self._passes[queue] + self._strides[queue], nth, queue)
+            for nth, queue in enumerate(queues)
+            if rooms.get(queue, room) > 0
+        ]
+        heapify(nexts)
+        for _ in range(room):
+            if not nexts:
+                break
+            its_pass, nth, queue = nexts[0]
+            dealt[queue] += 1
+            if dealt[queue] < rooms.get(queue, room):
+                heapreplace(nexts, (its_pass + self._strides[queue], nth, queue))
+            else:
+                heappop(nexts)
+        return sorted(((queue, most) for queue, most in dealt.items() if most), key=lambda x: x[0] not in self._sated)
+
+    def used(self, dealt: Mapping[str, int], hungry: Collection[str], without_room: Collection[str]) -> None:
+        """To be told what was *dealt*, which queues of it may have more, and which could not be dealt any.
+
+        A queue that does not use its turn keeps no claim to it: else it would be the only one to be asked when it has
+        much to do again.
+        """
+        if len(self._passes) == 1:
+            return
+        for queue, most in dealt.items():
+            self._passes[queue] += most * self._strides[queue]
+        sated = {*dealt, *without_room}.difference(hungry)
+        if hungry:
+            floor = min(self._passes[queue] for queue in hungry)
+            self._passes.update({queue: max(self._passes[queue], floor) for queue in sated})
+        least = min(self._passes.values())
+        self._passes = {queue: its_pass - least for queue, its_pass in self._passes.items()}
+        self._sated = frozenset(sated)
 
 
 class Claiming:
@@ -160,16 +221,16 @@ class Claiming:
         self._marks.update(taken.marks)
 
 
-def in_batches(claims: Sequence[Claim], sizes: Mapping[str, int], passes: Callable[[Claim], bool]) -> list[Claim]:
+def in_batches(claims: Sequence[Claim], sizes: Mapping[str, int]) -> list[Claim]:
     """*claims*, those of the tasks of *sizes* put together into batches of up to so many.
 
-    A suspect is in one by itself. What has not passed the gates of its limits is left as it is.
+    A suspect is in one by itself. What was not held back, as the calls of such a task are to be, is left as it is.
     """
     found: list[Claim | list[Claim]] = []
     filling: dict[str, list[Claim]] = {}
     for claim in claims:
         size = sizes.get(claim.name)
-        if size is None or not passes(claim):
+        if size is None or not claim.gated:
             found.append(claim)
             continue
         batch = filling.get(claim.name)
@@ -180,19 +241,3 @@ def in_batches(claims: Sequence[Claim], sizes: Mapping[str, int], passes: Callab
         if claim.suspect:
             del filling[claim.name]
     return [batch_of(each) if isinstance(each, list) else each for each in found]
-
-
-def with_inputs(session: Session, claim: Claim) -> Claim | None:
-    """*claim* with the results of the tasks that it follows. None when one of them is not known any more."""
-    found = flows.inputs(session, claim.id)
-    return None if found is None else claim._replace(inputs=found, fed=False)
-
-
-def with_payload(session: Session, claim: Claim) -> Claim:
-    """*claim* with its payload, which is read now when the claim did not return it (above 30,000 bytes)."""
-    if claim.payload is not None:
-        return claim
-    if claim.members:
-        return batch_of([with_payload(session, each) for each in claim.members])
-    with session.transaction() as transaction:
-        return claim._replace(payload=tasks.payload(transaction, claim.id) or b"")

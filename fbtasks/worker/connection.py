@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.database.database import SHUT_DOWN_LOOK, Database
 from fbtasks.errors import DatabaseError, DatabaseShutDown
 from fbtasks.firebird.session import Session
-from fbtasks.worker.backoff import Backoff
-from fbtasks.worker.membership import Membership
+from fbtasks.timing import Backoff
+from fbtasks.worker.lease import SOON, Lease
 
 logger = logging.getLogger("fbtasks.worker")
+FIRST: Final = 0.05
+LAST: Final = 5.0
+"""Seconds between two attempts to connect and work: the least, and the most."""
 
 
 class Connection:
     """While it is away, what runs goes on, and what has ended is kept until it can be recorded."""
 
-    def __init__(self, database: Database, membership: Membership) -> None:
+    def __init__(self, database: Database, lease: Lease) -> None:
         self._database = database
-        self._membership = membership
-        self._backoff = Backoff()
+        self._lease = lease
+        self._backoff = Backoff(FIRST, LAST)
         self.away_since: float | None = None
         """The monotonic time since which no work has succeeded, when the connection was lost."""
         self.next_attempt = 0.0
@@ -32,7 +36,7 @@ class Connection:
     def open(self) -> Session:
         """Connects."""
         session = self.session = self._database.open()
-        session.meanwhile = lambda: self._membership.beat_meanwhile(session)
+        session.meanwhile = lambda: self._lease.beat_meanwhile(session)
         return session
 
     def note_lost(self, error: DatabaseError) -> None:
@@ -46,11 +50,12 @@ class Connection:
             self.say_shut_down(error)
             pause = SHUT_DOWN_LOOK
         else:
-            monitor = self._membership.monitor
-            pause = self._backoff.next(overdue=monitor.overdue, leisure=monitor.leisure)
+            monitor = self._lease.monitor
+            self._backoff.last = LAST if monitor.overdue else max(SOON, monitor.leisure)
+            pause = self._backoff.next()
             logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         self.next_attempt = clock.monotonic() + pause
-        self._membership.lost()
+        self._lease.lost()
 
     def say_shut_down(self, error: DatabaseShutDown) -> None:
         """Says, once, that the worker waits until the database is online again."""

@@ -22,8 +22,9 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue.register import hosts
 from fbtasks.queue.register.registration import Registration
 from fbtasks.system import sockets
-from fbtasks.worker.backoff import Backoff
-from fbtasks.worker.membership import Membership
+from fbtasks.timing import Backoff
+from fbtasks.worker.connection import FIRST, LAST
+from fbtasks.worker.lease import SOON, Lease
 from fbtasks.worker.pools.child.lifeline import die_with_parent
 from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.processes import Process, starting
@@ -32,20 +33,20 @@ from fbtasks.worker.pools.processes import Process, starting
 class HeartbeatProcess:
     """The process, as its worker has it. Settings and password go to it over a socket."""
 
-    def __init__(self, settings: Settings, membership: Membership, database: Mark | None) -> None:
+    def __init__(self, settings: Settings, lease: Lease, database: Mark | None) -> None:
         with starting(), ExitStack() as undo:
             ours, theirs = sockets.pair()
             undo.enter_context(ours)
             with theirs:
                 status = ChildStatus(0)
                 undo.callback(status.close)
-                status.database, status.worker_id = database, membership.worker_id
+                status.database, status.worker_id = database, lease.worker_id
                 files = (theirs.fileno(), status.file)
                 self._process = Process("fbtasks.worker.heartbeat_process", (os.getpid(), *files), files)
             undo.pop_all()
         self._pipe: Connection[object, object] = Connection(ours.detach())
-        self._pipe.send((replace(settings, auto_migrate=False), membership.rhythm))
-        membership.companion = status
+        self._pipe.send((replace(settings, auto_migrate=False), lease.rhythm))
+        lease.companion = status
 
     def stop(self) -> None:
         """Ends the process."""
@@ -63,7 +64,7 @@ def main(arguments: list[str]) -> int:
     pipe: Connection[Any, Any] = Connection(files[0])
     status = ChildStatus(0, files[1])
     settings, rhythm = pipe.recv()
-    registration, backoff = Registration("worker", rhythm), Backoff()
+    registration, backoff = Registration("worker", rhythm), Backoff(FIRST, LAST)
     database = Database(settings)
     database.known.keep(lambda: status.database)
     session: Session | None = None
@@ -83,7 +84,8 @@ def main(arguments: list[str]) -> int:
                 session.close()
             session = None
             registration.monitor.connection_lost()
-            pause = backoff.next(overdue=registration.monitor.overdue)
+            backoff.last = LAST if registration.monitor.overdue else SOON
+            pause = backoff.next()
     if session is not None:
         session.close()
     return 0

@@ -10,13 +10,12 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.errors import ConflictError, StatementRefused
-from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
-from fbtasks.queue import results
-from fbtasks.run.runner import failure_hooks
+from fbtasks.queue import results, tasks
+from fbtasks.run.claimed import failure_hooks
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
-from fbtasks.worker.claiming import with_payload
+from fbtasks.timing import Backoff
 from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
@@ -32,6 +31,7 @@ class FailureHooks:
     def __init__(self, app: FBTasks, executor: Executor) -> None:
         self._app = app
         self._executor = executor
+        self._failing = app.features.which("failed_with")
         self._failed: list[int] = []
         """Tasks that were failed in the database, or may have been: what it says of them is to be read."""
         self._members: list[int] = []
@@ -40,7 +40,7 @@ class FailureHooks:
         """Those of them with a group that a claim is still to decide, and what has failed with each until now."""
         self.next_look: float | None = None
         """When it is to be looked again at those, on the monotonic clock."""
-        self._pause = LOOK_AGAIN
+        self._backoff = Backoff(LOOK_AGAIN, LOOK_AGAIN_LAST)
         self._calls: deque[tuple[Claim, Failed]] = deque()
 
     def __len__(self) -> int:
@@ -77,7 +77,6 @@ class FailureHooks:
         if self.next_look is not None and clock.monotonic() >= self.next_look:
             self._members += self._undecided
             self.next_look = None
-            self._pause = min(2 * self._pause, LOOK_AGAIN_LAST)
         while self._members:
             self._look_behind(session, self._members[-1])
             self._members.pop()
@@ -87,7 +86,7 @@ class FailureHooks:
         self._calls.extendleft(self._executor.take_hooks_back())
         while self._calls:
             claim, failed = self._calls[0]
-            claim = with_payload(session, claim)
+            claim = tasks.with_payload(session, claim)
             self._calls[0] = claim, failed
             if not self._executor.call_hooks(claim, failed):
                 return
@@ -102,15 +101,16 @@ class FailureHooks:
         """Takes note of what has failed because *task* did, in a workflow."""
         if not self._has_any:
             return
-        found = session.run(lambda t: flows.failed_with(t, task))
+        found = session.run(lambda t: {each for feature in self._failing for each in feature.failed_with(t, task)})
         failed = {each for each in found if each is not None}
         known_before = task in self._undecided
         known = self._undecided.pop(task, set())
         self._failed += failed - known
         if None in found:
             self._undecided[task] = failed | known
-            self._pause = self._pause if known_before else LOOK_AGAIN
-            self.next_look = clock.monotonic() + self._pause
+            if not known_before:
+                self._backoff.reset()
+            self.next_look = clock.monotonic() + self._backoff.next()
 
     def _read(self, session: Session, task: int) -> None:
         """Asks what a task has failed with. Hooks of which the database does not tell are not called."""

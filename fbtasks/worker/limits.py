@@ -6,8 +6,8 @@ import random
 from typing import Final
 
 from fbtasks.app import FBTasks, Task
-from fbtasks.errors import HeartbeatTimeout, SerializationError, TimeLimitExceeded
-from fbtasks.features.sources.runs import Run, members
+from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
+from fbtasks.run.invocation import ONCE, Invocation, invocation_of
 from fbtasks.tasks.call import Claim, Failed, Outcome, Retry, Several
 
 HOOKS: Final = 60.0
@@ -34,10 +34,10 @@ class Limits:
         task = self._task(claim)
         return task is not None and task.options.transactional
 
-    def is_fed(self, claim: Claim) -> bool:
-        """Whether the claim's task may make several calls, each with these limits."""
+    def invocation(self, claim: Claim) -> Invocation:
+        """How the claim's task is called."""
         task = self._task(claim)
-        return task is not None and task.subscription is not None
+        return ONCE if task is None else invocation_of(task)
 
     def exceeded(self, claim: Claim, step: int = 0) -> Outcome:
         """What becomes of a task that was stopped at its time_limit: another try when its policy says so.
@@ -58,30 +58,12 @@ class Limits:
     def _ended(self, claim: Claim, step: int, error: TimeLimitExceeded) -> Outcome:
         if claim.members:
             return Several(tuple(self._ended(each, step, error) for each in claim.members))
-        task, run = self._task(claim), self._run(claim)
-        tries = claim.try_count if run is None or self.is_transactional(claim) else run.tries(step)
+        task, tries = self._task(claim), self.invocation(claim).tries(claim, step)
         kind = f"{type(error).__module__}.{type(error).__qualname__}"
         delay = None if task is None else task.policy.decide(error, tries + 1, claim.max_tries, self._rng)
         if delay is None:
             return Failed(kind, str(error))
         return Retry(delay, f"{kind}: {error}", kind)
-
-    def with_rest(self, claim: Claim, outcome: Outcome, step: int) -> Outcome:
-        """Returns the *outcome* of a task that was ended in its call number *step*, with what goes on."""
-        run = self._run(claim)
-        if run is None or step >= len(run.steps):
-            return outcome
-        return run.ended(outcome, step, undone=self.is_transactional(claim))
-
-    def _run(self, claim: Claim) -> Run | None:
-        """The calls of a task that a source feeds; None for others, and when they cannot be read."""
-        task = self._task(claim)
-        if task is None or task.subscription is None:
-            return None
-        try:
-            return Run(task.name, task.subscription, claim, members(claim.payload or b""))
-        except (SerializationError, ValueError):
-            return None
 
     def _task(self, claim: Claim) -> Task[..., object] | None:
         return self._app.tasks.get(claim.name)

@@ -5,37 +5,37 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
+from fbtasks.feature import Features
 from fbtasks.firebird.driver.translate import connection_was_lost
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
-from fbtasks.queue.recording import ATTEMPTS, Prepare, Recorder, no_limits
+from fbtasks.queue.recording import ATTEMPTS, Recorder
 from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
     Claim,
     Crashed,
     Failed,
+    FeatureOutcome,
     Finished,
     Outcome,
     Parked,
     Postponed,
     Released,
-    Replaced,
     Retry,
     Snoozed,
     Stale,
     Succeeded,
     is_last_crash,
 )
-from fbtasks.worker.hindrances import Hindrance
+from fbtasks.timing import Backoff, Quiet
 from fbtasks.worker.logs import together
-from fbtasks.worker.task_log import log_outcome, log_stale, one_line
+from fbtasks.worker.logs.task_log import log_outcome, log_stale, one_line
 
 logger = logging.getLogger("fbtasks.worker")
 T = TypeVar("T")
@@ -69,7 +69,6 @@ class Tally(Counter[type]):
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
     _SELDOM: Final = {
         Advanced: "continued",
-        Replaced: "replaced",
         Snoozed: "snoozed",
         Cancelled: "cancelled",
         Crashed: "crashed",
@@ -88,19 +87,21 @@ class Tally(Counter[type]):
         self.update(kinds)
 
     def __str__(self) -> str:
-        seldom = {kind: word for kind, word in self._SELDOM.items() if self[kind]}
+        own = {kind: kind.word for kind in self if issubclass(kind, FeatureOutcome)}
+        seldom = {kind: word for kind, word in (self._SELDOM | own).items() if self[kind]}
         return ", ".join(f"{self[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
 
-@dataclass(slots=True, kw_only=True)
-class Blocked(Hindrance):
+class Blocked:
     """An outcome that is kept by itself: another transaction is in its way, or the connection was lost with it."""
 
-    finished: Finished
-    losses: int = 0
-    """How often the connection was lost while it was written by itself."""
-    pause: float = BLOCKED_FIRST
-    last: float = BLOCKED_LAST
+    def __init__(self, finished: Finished, first: float = BLOCKED_FIRST) -> None:
+        self.finished = finished
+        self.losses = 0
+        """How often the connection was lost while it was written by itself."""
+        self.backoff = Backoff(first, BLOCKED_LAST)
+        self.backoff.wait()
+        self.quiet = Quiet()
 
 
 class Outcomes:
@@ -110,9 +111,9 @@ class Outcomes:
     again alone: all others are recorded meanwhile.
     """
 
-    def __init__(self, turn: HostLock, prepare: Prepare = no_limits) -> None:
-        """*prepare*: as of :class:`Recorder`."""
-        self.recorder = Recorder(turn, prepare=prepare)
+    def __init__(self, turn: HostLock, features: Features) -> None:
+        """*features*: the app's."""
+        self.recorder = Recorder(turn, features)
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []
@@ -124,10 +125,8 @@ class Outcomes:
         """When those that wait have waited for long enough, on the monotonic clock."""
         self._settled: list[Finished] = []
         """What became of outcomes other than successes."""
-        self.watched: frozenset[str] = frozenset()
-        """The names of tasks of which it is to be told when one has been recorded."""
-        self.watched_ended: set[str] = set()
-        """Those of which one has been, until they are taken out of here."""
+        self.watched: dict[str, Callable[[], None]] = {}
+        """What is to be called when ends of a task have been recorded, by its name."""
         self.large = 0
         """How many with a large payload or a large result have been, until this is set to 0."""
 
@@ -143,7 +142,7 @@ class Outcomes:
     @property
     def again_at(self) -> float | None:
         """The monotonic time at which blocked ones are to be tried again."""
-        return min((each.until for each in self._blocked), default=None)
+        return min((each.backoff.until for each in self._blocked), default=None)
 
     def add(self, finished: Finished) -> None:
         """Keeps one, or each of a batch, until it is recorded; or counts and logs it when it is recorded already."""
@@ -164,7 +163,8 @@ class Outcomes:
     def _watch(self, batch: list[Finished]) -> None:
         self.large += sum(map(codec.is_large, batch))
         if self.watched:
-            self.watched_ended |= self.watched.intersection(item.claim.name for item in batch)
+            for name in self.watched.keys() & {item.claim.name for item in batch}:
+                self.watched[name]()
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
         """Keeps one of a claim that did not run to its end."""
@@ -264,8 +264,7 @@ class Outcomes:
             self._losses[key] += 1
             if self._losses[key] >= LOSSES:
                 del self._losses[key]
-                self._blocked.append(Blocked(finished=finished, pause=LOST_FIRST))
-                self._blocked[-1].wait()
+                self._blocked.append(Blocked(finished, LOST_FIRST))
                 self._settle(finished, recorded=False)
         self._writing = [f for f in self._writing if (f.claim.id, f.claim.claim_id) in self._losses]
 
@@ -274,7 +273,7 @@ class Outcomes:
         if not self._blocked:
             return
         now = clock.monotonic()
-        for each in [each for each in self._blocked if at_once or each.until <= now]:
+        for each in [each for each in self._blocked if at_once or each.backoff.until <= now]:
             if not at_once and clock.monotonic() > now + BLOCKED_SHARE:
                 return
             self._blocked.remove(each)
@@ -292,7 +291,7 @@ class Outcomes:
         self._writing = []
         self._blocked.append(each)
         each.losses += connection_was_lost(error)
-        each.wait()
+        each.backoff.wait()
         match each.finished.outcome:
             case Succeeded(_, result, True) if len(result) > LONG and each.losses >= MOST_LOSSES:
                 said = (
@@ -332,12 +331,13 @@ class Outcomes:
     def _block(self, finished: Finished, error: ConflictError, before: Blocked | None) -> None:
         """Keeps the first of what is to be written by itself, since another transaction is in its way."""
         del self._writing[0]
-        each = before or Blocked(finished=finished)
+        each = before or Blocked(finished)
         self._blocked.append(each)
-        each.wait()
-        if before is None:  # what waits to hear of it, such as a child with hooks, does not wait for so long
+        if before is not None:
+            before.backoff.wait()
+        else:  # what waits to hear of it, such as a child with hooks, does not wait for so long
             self._settle(finished, recorded=False)
-        if each.is_to_be_said():
+        if each.quiet.over():
             logger.warning(
                 "The outcome of task %s cannot be recorded while another transaction holds what is to be changed: "
                 "%s. It is kept and tried again; all else goes on.",

@@ -16,7 +16,7 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.system.threads import LEFT_ALONE, Background, answer, end_by
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.pools.solo import SoloExecutor
 
 logger = logging.getLogger("fbtasks.worker")
@@ -27,14 +27,14 @@ be passed on in it, and a service manager may send SIGTERM and SIGHUP together."
 
 
 class Signals:
-    """Has *consumer* stop at the first signal, and at once at the second.
+    """Has *loop* stop at the first signal, and at once at the second.
 
-    *solo* is the executor whose tasks run in the main thread: of these the consumer cannot take care meanwhile.
+    *solo* is the executor whose tasks run in the main thread: of these the loop cannot take care meanwhile.
     """
 
-    def __init__(self, consumer: Consumer, solo: SoloExecutor | None, grace: float) -> None:
-        self._consumer = consumer
-        self._draining = consumer.draining
+    def __init__(self, loop: Loop, solo: SoloExecutor | None, grace: float) -> None:
+        self._loop = loop
+        self._drain = loop.drain
         self._solo = solo
         self._grace = grace
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Signals:
             self._solo.heed_halt()
 
     def close(self) -> None:
-        """Does nothing more about signals: the consumer is being closed."""
+        """Does nothing more about signals: the loop is being closed."""
         with self._lock:
             self._closed = True
 
@@ -92,14 +92,14 @@ class Signals:
         if self._first is None:
             self._first = clock.monotonic()
             logger.info("Signal %s: stopping.", number.name)
-            self._draining.begin()
+            self._drain.begin()
             if self._solo is not None and (claim := self._solo.running) is not None:
-                self._draining.say_waiting([claim])
+                self._drain.say_waiting([claim])
         elif not self._second and clock.monotonic() - self._first > AGAIN:
             logger.warning("Signal %s again: stopping at once.", number.name)
-            self._draining.at_once = True
+            self._drain.at_once = True
             self._halt()
-        self._consumer.wake(())
+        self._loop.wake(())
 
     def _halt(self) -> None:
         self._second = True

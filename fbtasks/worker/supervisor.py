@@ -1,4 +1,4 @@
-"""One worker from its start to its end: signals, executor, consumer."""
+"""One worker from its start to its end: signals, executor, loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.database.migrate import check_identity
 from fbtasks.firebird.embedded import mutex_repair
-from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.heartbeat_process import HeartbeatProcess
 from fbtasks.worker.logs import finish
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import ChildOptions, WorkerOptions
 from fbtasks.worker.pools.children import ChildExecutor
 from fbtasks.worker.pools.processes import interpreter, keep_children
@@ -32,43 +32,43 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     :class:`DatabaseReplaced` when it was replaced or restored, or its file deleted.
     """
     began = clock.monotonic()
+    app.path = app_path
     solo = SoloExecutor(app) if options.pool == "solo" else None
     executor = solo or ChildExecutor(options.pool, app_path, app, options.concurrency, log, children)
-    consumer = Consumer(app, executor, options)
-    signals = Signals(consumer, solo, options.grace)
+    loop = Loop(app, executor, options)
+    signals = Signals(loop, solo, options.grace)
     mutex_repair.exit_when_engine_hangs()
     keep_children()
     app.database.known.keep()
     heartbeats = None
     try:
         signals.hear()
-        if not consumer.start():
+        if not loop.start():
             return
         with app.database.session() as session:
             check_identity(session)
-        consumer.sources.deploy(app_path)
-        consumer.open()
+        loop.open()
         if solo is not None:
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
-            heartbeats = HeartbeatProcess(app.settings, consumer.membership, app.database.known.mark)
-        consumer.run()
+            heartbeats = HeartbeatProcess(app.settings, loop.lease, app.database.known.mark)
+        loop.run()
     finally:
         if heartbeats is not None:
             heartbeats.stop()
         try:
-            consumer.stop_executor()
+            loop.stop_executor()
         finally:
             signals.close()
-            consumer.close()
+            loop.close()
         app.close()
-        if consumer.membership.worker_id:
+        if loop.lease.worker_id:
             span = _span(clock.monotonic() - began)
-            logger.info("Worker %s has ended after %s. Tasks: %s.", options.name, span, consumer.tally)
+            logger.info("Worker %s has ended after %s. Tasks: %s.", options.name, span, loop.tally)
         signals.leave()
         finish()
-    if consumer.draining.replaced is not None:
-        raise consumer.draining.replaced
-    if consumer.draining.outdated:
+    if loop.drain.replaced is not None:
+        raise loop.drain.replaced
+    if loop.drain.outdated:
         logger.info("Starting afresh.")
         finish()
         if children.folder is not None:

@@ -10,8 +10,10 @@ from support.sql import one
 from support.variants import slow
 
 from fbtasks import WorkerLost
-from fbtasks.tasks.call import Call, Replaced, Rest, Retry, Succeeded
-from fbtasks.tasks.plan import Follows, Link, Member, Plan
+from fbtasks.features.sources.runs import Rest
+from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
+from fbtasks.features.workflows.replaced import Replaced
+from fbtasks.tasks.call import Call, Retry, Succeeded
 from fbtasks.worker.pools.channel import Hearing
 from fbtasks.worker.pools.wire import Ended, pack_message
 
@@ -266,7 +268,7 @@ def test_what_cannot_be_left_of_a_run_is_not_believed(rest):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         hearing = Hearing(ours)
-        for said in (Retry(1.0, "", rest=Rest(own=b"", tries=1)), Retry(1.0, "", rest=rest)):
+        for said in (Retry(1.0, "", extra=Rest(own=b"", tries=1)), Retry(1.0, "", extra=rest)):
             theirs.sendall(pack_message(Ended(1, said, 0.1, False)))
         found, over = hearing.messages()
         assert (len(found), over) == (1, True)

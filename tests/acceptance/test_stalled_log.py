@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from fbtasks import FBTasks
-from fbtasks.worker.outlet import Outlet
+from fbtasks.worker.logs.outlet import Outlet
 
 pytestmark = pytest.mark.acceptance
 

@@ -1,7 +1,9 @@
 """What a database has many of, and a claim or a command asks one after the other: limits, handlers, tables."""
 
+from support.duties import Worker
+
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.features.sources.undeployed import Sources
+from fbtasks.features.sources.undeployed import Undeployed
 
 from .scene import Line, Scene
 
@@ -82,6 +84,6 @@ class Tables(Many):
         yield Line("a worker's start", self.start, times=1, opens=True, wears=False)
 
     def start(self):
-        sources = Sources(self.app, ["default"])
-        sources.deploy("proj")
-        sources.look(self.session, 1)
+        sources = Undeployed(self.app, Worker(id=1))
+        sources.begin(self.session)
+        sources.do(self.session)

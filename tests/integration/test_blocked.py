@@ -16,8 +16,9 @@ from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
 from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
 from fbtasks.tasks.call import Finished, Released, Retry, Succeeded
-from fbtasks.worker import draining, outcomes
-from fbtasks.worker.hindrances import Hindrances
+from fbtasks.worker import drain as draining
+from fbtasks.worker import outcomes
+from fbtasks.worker.duties import Attempts
 from fbtasks.worker.outcomes import Outcomes
 
 
@@ -74,7 +75,7 @@ def claims(app, session, worker):
 @pytest.fixture
 def kept(app):
     turn = HostLock(app.settings.url)
-    yield Outcomes(turn)
+    yield Outcomes(turn, app.features)
     turn.close()
 
 
@@ -227,8 +228,8 @@ def test_maintenance_leaves_what_another_transaction_holds_for_the_next_time(
 
 def test_what_is_hindered_is_left_alone_for_a_while_that_grows(monkeypatch, caplog):
     now, calls = [1000.0], []
-    monkeypatch.setattr("fbtasks.worker.hindrances.clock.monotonic", lambda: now[0])
-    hindrances = Hindrances()
+    monkeypatch.setattr("fbtasks.timing.monotonic", lambda: now[0])
+    attempts = Attempts("this")
 
     def act():
         calls.append(now[0])
@@ -236,7 +237,8 @@ def test_what_is_hindered_is_left_alone_for_a_while_that_grows(monkeypatch, capl
             raise ConflictError("held")
 
     while len(calls) < 5:
-        hindrances.attempt("this", act)
+        if now[0] >= attempts.until:
+            attempts.attempt(act)
         now[0] += 0.1
     assert [round(after - before, 1) for before, after in pairwise(calls)] == [0.2, 0.4, 0.8, 0.1]
     assert caplog.text.count("in the way of this: held") == 1

@@ -15,7 +15,8 @@ from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
 from fbtasks.tasks.call import Failed, Finished, Parked, Succeeded
 from fbtasks.testing import drain
-from fbtasks.worker import consumer, draining, intake
+from fbtasks.worker import drain as draining
+from fbtasks.worker import fetcher, loop
 
 DONE = Succeeded(keep=False)
 COUNT = "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE = 10"
@@ -62,9 +63,9 @@ def test_it_waits_for_tokens_and_for_quiet(app, make):
 
 def test_the_next_token_is_looked_for_when_it_comes(app, make, monkeypatch):
     """Whatever the pause between two polls, also in the worker that serves others meanwhile."""
-    for module in (consumer, intake):
+    for module in (loop, fetcher):
         monkeypatch.setattr(module, "POLL_FIRST", 600.0)
-    monkeypatch.setattr(intake, "POLL_LAST", 600.0)
+    monkeypatch.setattr(fetcher, "POLL_LAST", 600.0)
     app.limit("sms", rate="50/s", burst=1)
     make(limits={"sms": None}).delay_many([(n,) for n in range(5)])
     began = time.monotonic()

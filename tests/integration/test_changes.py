@@ -8,13 +8,14 @@ from contextlib import closing
 import pytest
 from support.capture import script
 from support.draining import drain
+from support.duties import Worker
 from support.programs import command_line
 from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.features.sources.undeployed import Sources
+from fbtasks.features.sources.undeployed import Undeployed
 
 ORDERS = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(10), TOTAL INTEGER, NOTE VARCHAR(30))"
 
@@ -131,7 +132,7 @@ def told(app, caplog):
     """What a worker says once a minute."""
     caplog.clear()
     with app.database.session() as session:
-        Sources(app).look(session, 0)
+        Undeployed(app, Worker()).do(session)
     app.close()
     return [message.partition(". Run:")[0] for message in caplog.messages]
 

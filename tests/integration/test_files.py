@@ -21,7 +21,7 @@ from fbtasks.firebird import connections
 from fbtasks.firebird.identity import FileIdentity, file_of
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -44,11 +44,11 @@ def replace(app):
     return copy
 
 
-def run_until_it_leaves(consumer, caplog):
+def run_until_it_leaves(loop, caplog):
     """It ends by itself, since its database is another one now."""
-    consumer.run(listen=False)
-    consumer.close()
-    assert isinstance(consumer.draining.replaced, DatabaseReplaced)
+    loop.run(listen=False)
+    loop.close()
+    assert isinstance(loop.drain.replaced, DatabaseReplaced)
     assert "is back" not in caplog.text
 
 
@@ -121,11 +121,11 @@ def test_a_worker_does_not_reconnect_to_another_file(app, replace, caplog):
     replace()
     app.database.known.keep()
     options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1)
-    consumer = Consumer(app, SoloExecutor(app), options)
-    consumer.open()
+    loop = Loop(app, SoloExecutor(app), options)
+    loop.open()
     replace()
-    consumer.connection.note_lost(DatabaseUnavailable("the connection was lost."))
-    run_until_it_leaves(consumer, caplog)
+    loop.connection.note_lost(DatabaseUnavailable("the connection was lost."))
+    run_until_it_leaves(loop, caplog)
     assert "This worker claims nothing more" in caplog.text
 
 
@@ -164,10 +164,10 @@ def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, ha
     replace()
     app.database.known.keep()
     options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1)
-    consumer = Consumer(app, SoloExecutor(app), options)
-    consumer.open()
-    consumer._beat(consumer.connection.session)
-    consumer.connection.note_lost(DatabaseUnavailable("the connection was lost."))
+    loop = Loop(app, SoloExecutor(app), options)
+    loop.open()
+    loop._beat(loop.connection.session)
+    loop.connection.note_lost(DatabaseUnavailable("the connection was lost."))
     told = app.database.known.mark
     app.close()
     harm(app.settings.url.database)
@@ -175,8 +175,8 @@ def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, ha
     late.known.keep(lambda: told)
     with pytest.raises(DatabaseReplaced, match="restored from a backup, moved or replaced by a copy"):
         late.open()
-    consumer.connection.next_attempt = 0.0
-    run_until_it_leaves(consumer, caplog)
+    loop.connection.next_attempt = 0.0
+    run_until_it_leaves(loop, caplog)
     assert "restored from a backup" in caplog.text
 
 

@@ -9,8 +9,10 @@ from support.feeding import left, subscribe
 from support.sql import NOW, execute, named
 
 from fbtasks import QueueFull
+from fbtasks.features.sources.runs import Rest
+from fbtasks.features.sources.store import rests
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import Advanced, Failed, Finished, Released, Rest, Succeeded
+from fbtasks.tasks.call import Advanced, Failed, Finished, Released, Succeeded
 
 NAME = "tests.handle"
 STEPS = ["change", "claim"] * 5 + ["done"] * 3 + ["released", "failed", "failed", "advanced", "failed with rest"]
@@ -86,7 +88,8 @@ class Lanes:
             pass
 
     def finish(self, claim, outcome):
-        assert self.session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.0)])) == []
+        ended = [Finished(claim, outcome, 0.0)]
+        assert self.session.run(lambda t: rests.put(t, 0, ended) + tasks.finish(t, 1, 0, ended)) == []
 
     def end(self, claim, how):
         members = json.loads(claim.payload)[0]
@@ -101,7 +104,7 @@ class Lanes:
             self.handled |= numbers(first)
             self.finish(claim, Advanced(Rest(rest, tries=0)))
         elif how == "failed with rest" and several:
-            self.finish(claim, Failed("E", "m", "", rest=Rest(first, rest)))
+            self.finish(claim, Failed("E", "m", "", extra=Rest(first, rest)))
         else:
             self.finish(claim, Released())
 

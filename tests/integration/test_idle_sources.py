@@ -12,7 +12,7 @@ from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -33,7 +33,7 @@ class Idle:
         self._now = 1000.0
         self.statements = Counter()
         monkeypatch.setattr(clock, "monotonic", lambda: self._now)
-        monkeypatch.setattr(Consumer, "_events_arrive", lambda _consumer: True)  # as where nothing is wrong
+        monkeypatch.setattr(Loop, "events_arrive", lambda _loop: True)  # as where nothing is wrong
         for way in ("rows", "generated", "packed"):
             monkeypatch.setattr(Transaction, way, self._counting(getattr(Transaction, way)))
 
@@ -50,25 +50,25 @@ class Idle:
             raise Over
         return set()
 
-    def _until(self, consumer, end):
+    def _until(self, loop, end):
         self._end = end
         with pytest.raises(Over):
-            consumer.run(listen=False)
+            loop.run(listen=False)
 
     def run(self):
         """Returns the statements of some minutes, after two others."""
         options = WorkerOptions(name="idle", queues=("default",), pool="solo", concurrency=1)
-        consumer = Consumer(self._app, SoloExecutor(self._app), options)
-        consumer._waker.select = self._select
+        loop = Loop(self._app, SoloExecutor(self._app), options)
+        loop._waker.select = self._select
         try:
-            consumer.start()
-            consumer.open()
-            self._until(consumer, self._now + 120)
+            loop.start()
+            loop.open()
+            self._until(loop, self._now + 120)
             self.statements.clear()
-            self._until(consumer, self._now + 60 * MINUTES)
+            self._until(loop, self._now + 60 * MINUTES)
             return Counter(self.statements)
         finally:
-            consumer.close()
+            loop.close()
 
 
 @pytest.fixture
@@ -130,13 +130,11 @@ def test_a_tick_is_two_statements(app, idle):
     with app.database.session() as session:
         sync_schedules(session, app, app.schedules)
         execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 HOUR TO NEXT_TIME)")
-        ticks = Ticks()
-        ticks.expect(0.0)
+        ticks = Ticks(lambda: True)
         idle.statements.clear()
-        assert ticks.look(session)
+        assert ticks.do(session)
         assert idle.statements == {"ticks": 1, "FBTASKS_SCHEDULES.TICK": 1}
-        assert not ticks.look(session)
-        assert idle.statements.total() == 2
+        assert ticks.due() > clock.monotonic()
 
 
 def test_a_look_reads_each_schedule_once(app):
@@ -144,7 +142,8 @@ def test_a_look_reads_each_schedule_once(app):
         app.add_periodic("nothing", every=86_400, name=f"daily {number}")
     with app.database.session() as session:
         sync_schedules(session, app, app.schedules)
-        tasks.any_ready(session, ("default",))
+        ticks = Ticks(lambda: True)
+        ticks.do(session)
         so_far = reads(session)
-        assert tasks.any_ready(session, ("default",)).tick > 80_000
+        assert not ticks.do(session)
         assert reads(session) - so_far <= SCHEDULES + 5

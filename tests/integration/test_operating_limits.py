@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import click
 import pytest
+from support.duties import Keeper
 from support.held import nothing_left
 from support.programs import command_line
 from support.sql import execute, one, rows
@@ -23,7 +24,6 @@ from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as task_service
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.results import Filter
-from fbtasks.queue.upkeep.housekeeping import Housekeeping
 from fbtasks.states import State
 from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
 
@@ -451,12 +451,12 @@ def test_maintenance_forgets_merged_tasks_and_gates_of_tasks_that_are_gone(app, 
 
 def test_a_worker_does_this_once_an_hour(app, session):
     app.migrate()
-    housekeeping = Housekeeping(app.settings)
-    housekeeping.turn(session)
+    keeper = Keeper(app)
+    keeper.turn(session)
     execute(app, "INSERT INTO QUEUE_REDIRECT (ID, TO_ID) VALUES (1, 2)")
-    housekeeping.turn(session)
+    keeper.turn(session)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_REDIRECT") == 1
-    Housekeeping(app.settings).turn(session)
+    Keeper(app).turn(session)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_REDIRECT") == 0
 
 

@@ -1,5 +1,6 @@
 """Polled tables: each shape, what is written back, and what keeps back itself alone."""
 
+import math
 import re
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from itertools import pairwise
 import pytest
 from firebird.driver import TPB, DatabaseError, Isolation, TableAccessMode, TableShareMode
 from support.draining import drain
+from support.duties import Worker
 from support.polls import Poller, fill
 from support.programs import command_line
 from support.sql import NOW, execute, one, rows
@@ -412,7 +414,7 @@ def test_a_worker_forgets_rows_that_are_gone_once_a_minute(app, handler, monkeyp
     drain(app)
     clock = Clock()
     monkeypatch.setattr(looking, "clock", clock)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
         polled.look(session, 1)
         fill(app, "DELETE FROM INBOX WHERE ID = 1")
@@ -534,7 +536,7 @@ def test_a_closed_task_takes_no_rows_and_goes_on_when_it_opens(app, handler, mon
     polls(app, handler, **STATUS, run_between=minutes_from_now(app, 120, 240), tz="UTC")
     moments = Clock()
     monkeypatch.setattr(looking, "clock", moments)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
         assert polled.look(session, 5) == 0
         assert statuses(app) == {"d1": "R", "d2": "R"}
@@ -738,7 +740,7 @@ def test_a_table_that_was_altered_meanwhile_fails_no_row(app, handler, monkeypat
     polls(app, handler, sequence="ID")
     clock = Clock()
     monkeypatch.setattr(looking, "clock", clock)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
         assert polled.look(session, 5) == 1
         fill(
@@ -761,7 +763,7 @@ def test_a_status_column_that_becomes_too_narrow_is_said_by_name(url, app, handl
     drain(app)
     fill(app, "ALTER TABLE INBOX DROP S")
     fill(app, "ALTER TABLE INBOX ADD S VARCHAR(3)", "UPDATE INBOX SET S = 'R'")
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
         polled.look(session, 5)
         polled.look(session, 5)
@@ -777,7 +779,7 @@ def test_a_table_that_is_locked_is_left_alone_and_said_after_a_while(app, handle
     polls(app, handler, **STATUS, every=(0.1, 2))
     clock = Clock()
     monkeypatch.setattr(looking, "clock", clock)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     reserved = TPB(isolation=Isolation.SNAPSHOT)
     reserved.reserve_table("INBOX", TableShareMode.PROTECTED, TableAccessMode.LOCK_WRITE)
     with app.database.session() as session, closing(app.connect()) as other:
@@ -787,8 +789,8 @@ def test_a_table_that_is_locked_is_left_alone_and_said_after_a_while(app, handle
             began, pauses = clock.now, []
             while clock.now < began + 30:
                 assert polled.look(session, 5) == 0
-                pauses.append(polled.deadline(5) - clock.now)
-                clock.now = polled.deadline(5)
+                pauses.append(due(polled, 5) - clock.now)
+                clock.now = due(polled, 5)
                 if clock.now < began + 9:
                     assert "fails" not in caplog.text
         assert pauses[-1] == pytest.approx(2)
@@ -871,11 +873,11 @@ def test_options_of_tasks_hold(app, handler):
     fill(app, INBOX, *insert(1))
     task = polls(app, handler, **STATUS, queue="mail", priority=7, expires=60)
     with app.database.session() as session:
-        looked = Polling(app, ("mail",), _Turn()).look(session, 5)
+        looked = Polling(app, Worker(("mail",))).look(session, 5)
     assert looked == 1
     (found,) = rows(app, "SELECT QUEUE, PRIORITY, DATEDIFF(SECOND FROM START_TIME TO EXPIRE_TIME) FROM QUEUE_TASK")
     assert found == ("mail", 7, 60)
-    assert not Polling(app, ("default",), _Turn())
+    assert not Polling(app, Worker())
     drain(app)
     assert (task.name, handler.seen) == ("handle", ["d1"])
 
@@ -1038,7 +1040,7 @@ def test_other_marks_of_rows_make_another_poll_and_the_former_is_brought_to_its_
     why = "its rows are known by other marks; the definition has changed"
     assert steps(changed) == [("handle", "poll", "INBOX", "replace", why.split("; ")[0])]
     assert former.look() == polling.Looked()  # a worker with the former code takes nothing any more
-    worker = Polling(changed, ("default",), _Turn())
+    worker = Polling(changed, Worker())
     with changed.database.session() as session:
         assert worker.look(session, 5) == 0  # the former one has a task of that table
     assert statuses(app) == {"d1": "T", "d2": "R"}
@@ -1084,14 +1086,14 @@ def test_a_poll_that_was_dropped_is_said_by_workers_that_run_on(app, handler, mo
     polls(app, handler)
     clock = Clock()
     monkeypatch.setattr(looking, "clock", clock)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
         polled.look(session, 1)
         assert subscriptions.drop(app.database, ["handle"])[0].gone
-        clock.now = polled.deadline(1)
+        clock.now = due(polled, 1)
         polled.look(session, 1)
         assert "it was dropped, or is registered with other marks" in caplog.text
-        assert polled.deadline(1) - clock.now == looking.FAILED_FIRST
+        assert due(polled, 1) - clock.now == looking.FAILED_FIRST
     assert states(app) == []
 
 
@@ -1101,18 +1103,18 @@ def test_a_poll_that_was_dropped_while_it_fails_is_not_looked_at_all_the_time(ap
     polls(app, handler, **STATUS)
     clock = Clock()
     monkeypatch.setattr(looking, "clock", clock)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
         for _ in range(3):  # the first describes the table, and so does the one after the failure
             polled.look(session, 1)
-            clock.now = polled.deadline(1)
+            clock.now = due(polled, 1)
         assert len(polling.failing(session)) == 1
         assert subscriptions.drop(app.database, ["handle"])[0].gone
         pauses = []
         for _ in range(6):
-            clock.now = polled.deadline(1)
+            clock.now = due(polled, 1)
             polled.look(session, 1)
-            pauses.append(polled.deadline(1) - clock.now)
+            pauses.append(due(polled, 1) - clock.now)
         assert pauses == pytest.approx([0.1, 1, 2, 4, 8, 16])
 
 
@@ -1136,12 +1138,10 @@ def test_a_definition_is_noted_once_and_anew_when_it_changes(url, app, handler):
     assert one(app, "SELECT VERSION FROM QUEUE_SUBSCRIPTION") == 2
 
 
-class _Turn:
-    """Stands for the host's lock, where one process alone uses the database."""
-
-    @contextmanager
-    def held(self):
-        yield
+def due(polled, room):
+    """When tables are to be looked at next, by a worker that has *room*."""
+    polled._worker.room = room
+    return polled.due()
 
 
 class Clock:
@@ -1160,11 +1160,11 @@ def refused_at_its_start(app, handler, monkeypatch):
     polls(app, handler, columns=("DATA", "LATE"))
     clock = Clock()
     monkeypatch.setattr(looking, "clock", clock)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
         assert list(subscriptions.register(session, app.name, app.feeds())) == ["handle"]
         assert polled.look(session, 1) == 0
-    clock.now = polled.deadline(1)
+    clock.now = due(polled, 1)
     return polled
 
 
@@ -1218,19 +1218,19 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
         monkeypatch.setattr(
             polling, name, lambda *given, n=name, r=real, **named: (looks.append((n, clock.now)), r(*given, **named))[1]
         )
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
 
         def until(end, room=4):
             looks.clear()
-            while (deadline := polled.deadline(room)) is not None and deadline <= end:
+            while (deadline := due(polled, room)) <= end:
                 clock.now = max(clock.now, deadline)
                 polled.look(session, room)
                 execute(app, "UPDATE QUEUE_TASK SET STATE = 3")  # so that there is room again
             clock.now = end
             return len(looks)
 
-        assert polled.deadline(0) is None  # not without room
+        assert due(polled, 0) == math.inf  # not without room
         assert until(1000.0) == 6  # as long as a look fills the room, at once
         assert len(live(app)) == 20
         idle = until(1060.0)
@@ -1253,17 +1253,17 @@ def test_a_row_whose_task_is_retried_is_taken_with_the_next_look(app, handler, m
     clock = Clock()
     monkeypatch.setattr(looking, "clock", clock)
     monkeypatch.setattr(looking, "WHOLE", 1e6)  # by the look that reads alone, as most are
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     states = "SELECT (SELECT LIST(STATE) FROM QUEUE_TASK), TRIM(S), ERR IS NULL FROM INBOX"
     with app.database.session() as session:
-        while (pause := polled.deadline(1) - clock.now) < 4.9:
-            clock.now = max(clock.now, polled.deadline(1))
+        while (pause := due(polled, 1) - clock.now) < 4.9:
+            clock.now = max(clock.now, due(polled, 1))
             polled.look(session, 1)
         assert poller.retry(one(app, "SELECT ID FROM QUEUE_HISTORY"))
         clock.now += pause - 0.01
         assert polled.look(session, 1) == 0
         assert rows(app, states) == [("4", "E", False)]
-        assert polled.deadline(1) == pytest.approx(clock.now + 0.01)
+        assert due(polled, 1) == pytest.approx(clock.now + 0.01)
         clock.now += 0.01
         polled.look(session, 1)
         assert rows(app, states) == [("0", "T", True)]
@@ -1284,11 +1284,11 @@ def test_an_idle_look_is_one_transaction_that_writes_nothing(app, handler, shape
         "SELECT R.MON$RECORD_UPDATES + R.MON$RECORD_INSERTS + R.MON$RECORD_DELETES + R.MON$RECORD_LOCKS FROM "
         "MON$DATABASE D JOIN MON$RECORD_STATS R ON R.MON$STAT_ID = D.MON$STAT_ID"
     )
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
 
         def look():
-            clock.now = max(clock.now, polled.deadline(5))
+            clock.now = max(clock.now, due(polled, 5))
             polled.look(session, 5)
 
         look()
@@ -1312,14 +1312,14 @@ def test_a_look_that_fails_comes_again_later_and_later(app, handler, monkeypatch
     polls(app, handler, **STATUS)
     clock = Clock()
     monkeypatch.setattr(looking, "clock", clock)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     fill(app, "DROP TABLE INBOX")
     pauses = []
     with app.database.session() as session:
         for _ in range(9):
             polled.look(session, 1)
-            pauses.append(polled.deadline(1) - clock.now)
-            clock.now = polled.deadline(1)
+            pauses.append(due(polled, 1) - clock.now)
+            clock.now = due(polled, 1)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert caplog.text.count("fails") <= 5  # once a minute
 
@@ -1329,7 +1329,7 @@ def test_rooms_are_shared_by_tables(app, handler):
     fill(app, "INSERT INTO OTHER SELECT * FROM INBOX")
     for table in ("INBOX", "OTHER"):
         app.poll_table(table, **STATUS, name=table)(lambda row: None)
-    polled = Polling(app, ("default",), _Turn())
+    polled = Polling(app, Worker())
     with app.database.session() as session:
         assert polled.look(session, 7) == 7
     found = rows(app, "SELECT NAME, COUNT(*) FROM QUEUE_TASK GROUP BY NAME ORDER BY COUNT(*)")
@@ -1351,7 +1351,7 @@ class Puller:
     def __init__(self, app, number):
         self.app = app
         self.number = number
-        self.polling = Polling(app, ("default",), _Turn())
+        self.polling = Polling(app, Worker())
         self.session = app.database.open()
         self.running = []
         """When each of its tasks ends."""
@@ -1361,12 +1361,12 @@ class Puller:
         """One turn of its loop. Returns when the next one is due."""
         self.running = [end for end in self.running if end > now]
         room = PLACES - len(self.running)
-        if room and self.polling.deadline(room) <= now and self.polling.look(self.session, room):
+        if room and due(self.polling, room) <= now and self.polling.look(self.session, room):
             claimed = self.session.run(lambda t: list(tasks.claim(t, self.number, "default", room, None)))
             self.taken += len(claimed)
             self.running += [now + LASTS] * len(claimed)
         room = PLACES - len(self.running)
-        return min([*self.running, *([max(now, self.polling.deadline(room))] if room else ())])
+        return min([*self.running, *([max(now, due(self.polling, room))] if room else ())])
 
 
 @pytest.mark.parametrize("way", ["ids and status", slow("ids, no status"), slow("no ids, hard delete")])

@@ -1,24 +1,24 @@
 """update_state and result.info: how far a task has come that runs, through its worker."""
 
 import json
+import math
 import re
 import time
-from contextlib import closing
 
 import pytest
 from support.children import child_executor
 from support.draining import drain
+from support.duties import Turn
 from support.programs import command_line
 from support.sql import one, rows
 from support.variants import slow
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
 from fbtasks.features.progress import store as progress
-from fbtasks.features.progress.duty import ProgressNotes
-from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.features.progress.duty import WAITS, ProgressNotes
+from fbtasks.features.progress.said import Progress, packed
 from fbtasks.queue import tasks
-from fbtasks.queue.recording import Recorder
-from fbtasks.tasks.call import Claim, Finished, Progress, Retry, Succeeded
+from fbtasks.tasks.call import Claim, Finished, Retry, Said, Succeeded
 from fbtasks.testing import eager
 
 pytestmark = pytest.mark.emptied
@@ -57,8 +57,11 @@ def test_children_tell_their_worker_once_a_second(pool, project, monkeypatch, wa
 
         def both():
             assert executor.collect() == []
-            said.extend(executor.take_progress())
-            return {Progress(1, 99, "LAST", LAST), Progress(2, 99, "PROGRESS", b"7")} <= set(said)
+            said.extend(executor.take_said())
+            return {
+                Said(1, 99, "progress", packed("LAST", LAST)),
+                Said(2, 99, "progress", packed("PROGRESS", b"7")),
+            } <= set(said)
 
         wait_for(both)
         assert len(said) <= 2 * (time.monotonic() - begun + 1)
@@ -66,7 +69,7 @@ def test_children_tell_their_worker_once_a_second(pool, project, monkeypatch, wa
         ended = []
         wait_for(lambda: ended.extend(executor.collect()) or len(ended) == 2)
         assert all(isinstance(each.outcome, Succeeded) for each in ended)
-        assert executor.take_progress() == []
+        assert executor.take_said() == []
 
 
 @pytest.mark.acceptance
@@ -123,36 +126,17 @@ def test_an_operator_sees_what_a_task_said_that_runs(app, claim, url, monkeypatc
     assert json.loads(shown("--json"))["progress"] is None
 
 
-def test_it_is_written_with_outcomes_or_soon(app, claim):
+def test_the_last_that_each_task_has_said_is_written_soon(app, claim):
     session, claim = claim
-    recorder = Recorder(HostLock(app.settings.url))
-    other = app.send_task("t")
-    (ended,) = session.run(lambda t: tasks.claim(t, 1, "default", 1))
-    with closing(recorder):
-        notes = recorder.notes
-        assert not notes
-        notes.add([Progress(claim.id, claim.claim_id, "A", b"1"), Progress(claim.id, claim.claim_id, "B", b"2")])
-        recorder.record_notes(session)  # it waits for outcomes
-        assert notes.due > time.monotonic()
-        assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == []
-        recorder.record(session, 1, [Finished(ended, Succeeded("application/json", b"5"))], 1)
-        assert other.get(timeout=5) == 5
-        assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == [("B",)]
-        assert not notes
-        assert notes.due is None
-        notes.add([Progress(claim.id, claim.claim_id, "C", b"3")])
-        notes.due = time.monotonic()
-        recorder.record_notes(session)
-        assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == [("C",)]
-        assert not notes
-
-
-def test_notes_of_many_tasks():
-    notes = ProgressNotes()
-    notes.add([])
-    assert notes.due is None
-    notes.add([Progress(2, 1, "a", b""), Progress(1, 1, "b", b"")])
-    assert [each.id for each in notes.items()] == [1, 2]
+    notes = ProgressNotes(Turn())
+    assert notes.due() == math.inf
+    notes.told(Said(claim.id, claim.claim_id, "progress", packed("A", b"1")))
+    due = notes.due()
+    notes.told(Said(claim.id, claim.claim_id, "progress", packed("B", b"2")))
+    assert time.monotonic() < notes.due() == due <= time.monotonic() + WAITS
+    notes.do(session)
+    assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == [("B",)]
+    assert notes.due() == math.inf
 
 
 def test_info_of_what_did_not_succeed(app):
@@ -206,20 +190,14 @@ def test_what_cannot_be_said(app, given, error, message):
         task()
 
 
-def test_a_row_that_another_transaction_holds_hinders_no_outcome(app, claim):
+def test_a_row_that_another_transaction_holds_is_left(app, claim):
     session, claim = claim
     session.run(lambda t: progress.put(t, [Progress(claim.id, claim.claim_id, "A", b"1")]))
-    recorder = Recorder(HostLock(app.settings.url))
-    with closing(recorder), app.connect() as connection:
+    notes = ProgressNotes(Turn())
+    with app.connect() as connection:
         connection.execute_immediate("UPDATE QUEUE_PROGRESS SET WORD = 'X'")
-        recorder.notes.add([Progress(claim.id, claim.claim_id, "B", b"2")])
-        recorder.notes.due = time.monotonic()
-        recorder.record_notes(session)
-        assert not recorder.notes
-        other = app.send_task("t")
-        (ended,) = session.run(lambda t: tasks.claim(t, 1, "default", 1))
-        recorder.notes.add([Progress(claim.id, claim.claim_id, "C", b"3")])
-        assert recorder.record(session, 1, [Finished(ended, Succeeded("application/json", b"5"))], 1) == []
-        assert other.get(timeout=5) == 5
+        notes.told(Said(claim.id, claim.claim_id, "progress", packed("B", b"2")))
+        notes.do(session)
+        assert notes.due() == math.inf
         connection.rollback()
     assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == [("A",)]

@@ -11,13 +11,14 @@ from support.sql import execute, one, rows
 from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefinitionError, TaskRevoked, chain, group
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.features.workflows import operations as workflows
+from fbtasks.features.workflows.plan import Plan
+from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
 from fbtasks.run.runner import Runner
-from fbtasks.tasks.call import Call, Claim, Replaced, Retry
-from fbtasks.tasks.plan import Plan
+from fbtasks.tasks.call import Call, Claim, Retry
 
 pytestmark = pytest.mark.emptied
 
@@ -161,7 +162,7 @@ def states(app):
 
 @pytest.fixture
 def recorder(app):
-    with closing(Recorder(HostLock(app.settings.url), prepare=app.features["workflows"].prepare_plan)) as recorder:
+    with closing(Recorder(HostLock(app.settings.url), app.features)) as recorder:
         yield recorder
 
 
@@ -184,7 +185,7 @@ def test_an_end_that_is_rolled_back_has_replaced_nothing(app, steps, recorder):
     finished = replaced(app, steps, "chain")
     with app.database.session() as session:
         with pytest.raises(KeyError), session.transaction() as transaction:
-            recorder._look_at([finished])
+            recorder._prepare([finished])
             recorder._finish(transaction, 1, [finished])
             raise KeyError
         assert states(app) == [("swap", 2), ("add", 5)]
@@ -201,7 +202,7 @@ def test_while_another_transaction_holds_the_row(app, steps, recorder):
         with pytest.raises(ConflictError):
             recorder.record(session, 1, [finished], 1)
         with session.transaction() as transaction:  # of a transactional task, which does not wait
-            waiting = Recorder(HostLock(app.settings.url), 7, app.features["workflows"].prepare_plan)
+            waiting = Recorder(HostLock(app.settings.url), app.features, 7)
             assert waiting._finish(transaction, 1, [finished])[0].stands == finished.claim.claim_id
         other.rollback()
         assert recorder.record(session, 1, [finished], 1) == []

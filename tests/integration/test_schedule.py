@@ -9,7 +9,7 @@ from support.draining import drain
 
 from fbtasks import TaskRevoked
 from fbtasks.queue import results
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -26,30 +26,30 @@ def test_scheduled_tasks_wait_for_their_time(app, add, wait_for):
 
 def test_scheduled_tasks_are_seen_without_events(app, add, wait_for):
     options = WorkerOptions(name="deaf", queues=("default",), pool="solo", concurrency=1)
-    consumer = Consumer(app, SoloExecutor(app), options)
-    consumer.start()
-    consumer.open()
-    thread = threading.Thread(target=consumer.run, kwargs={"listen": False})
+    loop = Loop(app, SoloExecutor(app), options)
+    loop.start()
+    loop.open()
+    thread = threading.Thread(target=loop.run, kwargs={"listen": False})
     thread.start()
     try:
         assert add.delay(1, 1).get(timeout=20) == 2
         assert add.apply_async((1, 2), countdown=0.5).get(timeout=5) == 3
     finally:
-        consumer.draining.begin()
+        loop.drain.begin()
         thread.join(20)
-        consumer.close()
+        loop.close()
 
 
 def test_a_worker_that_is_asked_to_end_before_its_database_is_ready_registers_and_ends(app):
     """As one that is asked later: its log says what it has done."""
     options = WorkerOptions(name="early", queues=("default",), pool="solo", concurrency=1)
-    consumer = Consumer(app, SoloExecutor(app), options)
-    consumer.draining.begin()
-    assert consumer.start()
-    consumer.open()
-    assert consumer.membership.worker_id
-    consumer.run()
-    consumer.close()
+    loop = Loop(app, SoloExecutor(app), options)
+    loop.drain.begin()
+    assert loop.start()
+    loop.open()
+    assert loop.lease.worker_id
+    loop.run()
+    loop.close()
 
 
 def test_naive_eta_is_local_time_and_aware_is_itself(app, add):

@@ -24,7 +24,6 @@ from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.firebird.session import Session
-from fbtasks.queue import tasks
 from fbtasks.queue.operations.workers import get_health
 
 pytestmark = pytest.mark.emptied
@@ -52,10 +51,9 @@ def sync(app):
 
 def tick(app):
     """One look of a worker at the schedules that are due; whether tasks were enqueued."""
-    found = Ticks()
-    found.expect(0.0)
+    found = Ticks(lambda: True)
     with app.database.session() as session:
-        return found.look(session)
+        return found.do(session)
 
 
 def back(app, span, name="note"):
@@ -201,11 +199,10 @@ def test_of_many_missed_ticks_each_is_made_up_for_and_of_more_one(app, monkeypat
     app.add_periodic("note", every=HOUR, missed="all")
     sync(app)
     back(app, 1000 * HOUR)
-    found = Ticks()
+    found = Ticks(lambda: True)
     with app.database.session() as session:
-        found.expect(0.0)
-        while found.are_due:
-            assert found.look(session)
+        while found.due() <= clock.monotonic():
+            assert found.do(session)
     assert one(app, "SELECT COUNT(DISTINCT START_TIME) FROM QUEUE_TASK") == 1000
     back(app, 1001 * HOUR)
     assert tick(app)
@@ -257,11 +254,10 @@ app = FBTasks("test", sys.argv[1])
 with app.database.session() as session:
     print("ready", flush=True)
     sys.stdin.readline()
-    found = ticks.Ticks()
-    found.expect(0.0)
-    looks = 0
-    while found.next_look < time.monotonic() + 60:
-        looks += found.look(session)
+    found = ticks.Ticks(lambda: True)
+    looks = found._next_tick = 0
+    while found._next_tick < time.monotonic() + 60:
+        looks += found.do(session)
         if looks == int(sys.argv[2]):  # the rest is for those that are to be killed, until they are
             sys.stdin.readline()
             looks += 1
@@ -320,21 +316,19 @@ def test_what_another_worker_has_begun_to_make_up_for_is_looked_at_again_at_once
     app.add_periodic("note", every=HOUR, missed="all")
     sync(app)
     back(app, 10 * HOUR)
-    first, second, read = ticks.Ticks(), ticks.Ticks(), schedules.due
+    first, second, read = ticks.Ticks(lambda: True), ticks.Ticks(lambda: True), schedules.due
 
     def overtaken(session, most):
         found = read(session, most)
         monkeypatch.setattr(schedules, "due", read)
-        first.expect(0.0)
-        assert first.look(session)
+        assert first.do(session)
         return found
 
     with app.database.session() as session:
         monkeypatch.setattr(schedules, "due", overtaken)
-        second.expect(0.0)
-        assert not second.look(session)
-        assert second.are_due
-        assert second.look(session)
+        assert not second.do(session)
+        assert second.due() <= clock.monotonic()
+        assert second.do(session)
     assert len(rows(app, TASKS)) == 6
 
 
@@ -373,17 +367,15 @@ def test_a_schedule_that_another_transaction_holds_is_looked_at_again(app, ran, 
     app.add_periodic("note", every=HOUR)
     sync(app)
     back(app, HOUR)
-    found = Ticks()
+    found = Ticks(lambda: True)
     with app.database.session() as session:
         with held(app, "QUEUE_SCHEDULE", 1):
-            found.expect(0.0)
-            assert not found.look(session)
-            assert found.next_look == moment + ticks.HELD_FIRST
-            found.expect(-5.0)  # it is late, as other looks tell
-            assert not found.are_due
+            assert not found.do(session)
+            assert found._next_tick == moment + ticks.HELD_FIRST
+            assert found.due() > moment
         moment += ticks.HELD_FIRST
-        assert found.are_due
-        assert found.look(session)
+        assert found.due() <= moment
+        assert found.do(session)
 
 
 # What goes wrong
@@ -417,11 +409,10 @@ def test_missed_ticks_fill_a_queue_and_the_rest_waits_for_room(app, ran):
     sync(app)
     back(app, 8 * HOUR)
     first = one(app, "SELECT NEXT_TIME FROM QUEUE_SCHEDULE")
-    found = Ticks()
+    found = Ticks(lambda: True)
     with app.database.session() as session:
-        found.expect(0.0)
-        while found.are_due:
-            found.look(session)
+        while found.due() <= clock.monotonic():
+            found.do(session)
     assert [row[-1] for row in rows(app, TASKS)] == [first + number * HOUR for number in range(5)]
     assert shown(app).state == "active"
     drain(app, ["small"])
@@ -461,12 +452,11 @@ def test_schedules_that_are_left_to_others_do_not_keep_those_behind_them_from_ti
     execute(app, f"UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 MINUTE TO {NOW})")
     execute(app, f"UPDATE QUEUE_SCHEDULE SET TZ = 'Mars/Olympus', NEXT_TIME = DATEADD(-2 MINUTE TO {NOW}) "
             "WHERE NAME STARTING WITH 'of Mars'")  # fmt: skip
-    found = Ticks()
-    found.expect(0.0)
+    found = Ticks(lambda: True)
     with app.database.session() as session:
         looks = 1
-        while not found.look(session):
-            assert found.are_due
+        while not found.do(session):
+            assert found.due() <= clock.monotonic()
             looks += 1
     assert (looks, len(rows(app, TASKS))) == (3, 1)
 
@@ -614,9 +604,8 @@ def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
     with _as(app, "WORKER") as worker:
         assert sync_schedules(worker, app, app.schedules) == ["new: note"]
         back(app, HOUR)
-        found = Ticks()
-        found.expect(tasks.any_ready(worker, ["default"]).tick)
-        assert found.look(worker)
+        found = Ticks(lambda: True)
+        assert found.do(worker)
         with pytest.raises(AuthenticationError):
             worker.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", 1)
     with _as(app, "OPERATOR") as operator:

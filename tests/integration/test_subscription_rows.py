@@ -8,29 +8,27 @@ from dataclasses import replace
 import pytest
 from firebird.driver import Isolation, tpb
 from support.draining import drain
+from support.duties import Keeper, Worker
 from support.programs import command_line
 from support.sql import NOW, execute, named, one, rows
 
 from fbtasks import FBTasks
+from fbtasks import timing as clock
 from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
+from fbtasks.features.sources.duty import forget_events
 from fbtasks.features.sources.kinds import changes
 from fbtasks.features.sources.store import subscriptions as event_store
 from fbtasks.features.sources.store.subscriptions import BATCH
-from fbtasks.features.sources.undeployed import Sources
+from fbtasks.features.sources.undeployed import Undeployed
 from fbtasks.firebird import connections
-from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.register import processes
-from fbtasks.queue.upkeep.housekeeping import Housekeeping
 from fbtasks.url import DatabaseURL
-from fbtasks.worker.hooks import FailureHooks
-from fbtasks.worker.outcomes import Outcomes
-from fbtasks.worker.upkeep import Upkeep
 
 
 def script(app, *statements):
@@ -414,14 +412,13 @@ def test_kept_events_are_handed_on_in_steps_the_oldest_first(app, monkeypatch):
     counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
     handed_on = "SELECT ID FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 1 ORDER BY ID"
     oldest = rows(app, "SELECT ID FROM QUEUE_CHANGE WHERE DATA CONTAINING 'order.paid' ORDER BY ID ROWS 3")
-    housekeeping = Housekeeping(app.settings)
     with app.database.session() as session:
         service.register(session, app.name, app.feeds())
         assert (rows(app, counts), rows(app, handed_on)) == ([(0, 37), (1, 3)], oldest)
-        housekeeping.turn(session)
-        assert (rows(app, counts), housekeeping.hands_on) == ([(0, 22), (1, 18)], True)
-        while housekeeping.hands_on:
-            housekeeping.turn(session)
+        assert forget_events(session)
+        assert rows(app, counts) == [(0, 22), (1, 18)]
+        while forget_events(session):
+            pass
     assert rows(app, counts) == [(1, 20)]
 
 
@@ -455,7 +452,7 @@ def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them
         def between(*given):
             found = write(*given)
             before.append(one(app, "SELECT COUNT(*) FROM QUEUE_HANDLER"))
-            Housekeeping(other.settings).turn(keeper)
+            Keeper(other).turn(keeper)
             return found
 
         write = applying.subscriptions._write
@@ -525,14 +522,14 @@ def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(ap
     claim(app)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE SOURCE_ID = 1") == 2  # at once, and one of the log
     kept = "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 0"
-    keeper = Housekeeping(app.settings)
+    keeper = Keeper(app)
     with app.database.session() as session:
         keeper.turn(session)
         assert one(app, kept) == 1
         execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1441 MINUTE TO RAISE_TIME)")
         keeper.turn(session)  # not within ten minutes
         assert one(app, kept) == 1
-        Housekeeping(app.settings).turn(session)
+        Keeper(app).turn(session)
         assert one(app, kept) == 0
 
 
@@ -545,7 +542,7 @@ def test_events_whose_raiser_did_not_see_their_handler_are_given_to_it(app):
         service.apply(app.database, app.name, app.feeds())
         connection.commit()
     with app.database.session() as session:
-        Housekeeping(app.settings).turn(session)
+        Keeper(app).turn(session)
     found = rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1")
     assert found == [(0, 1), (1, 1), (2, 1)]
     claim(app)
@@ -662,12 +659,13 @@ def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app,
         as_role("operator").database, "test", worker.feeds()
     )  # it may look, and not compile conditions
     assert ([step.name for step in found.changes], found.problems) == (["changed"], {})
-    sources = Sources(worker)
-    sources.deploy("shop")
+    worker.path = "shop"
     with worker.database.session() as session:
         given = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0}
         number = session.run(lambda t: processes.register(t, "worker", name="w", **given))
-        sources.look(session, number)
+        sources = Undeployed(worker, Worker(id=number))
+        sources.begin(session)
+        sources.do(session)
         (told,) = get_health(as_role("operator").database, 300).problems["sources"]
         assert told.problem == "it has no trigger yet (fbtasks subscriptions apply -A shop)"
         session.call("FBTASKS_WORKER.UNREGISTER", number)
@@ -703,18 +701,19 @@ def test_a_producer_reads_no_subscriptions(app, as_role):
         as_role("producer").database.use(source_service.list_sources)
 
 
-def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app, caplog):
+def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app, caplog, monkeypatch):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
-    upkeep = Upkeep(app.settings, FailureHooks(app, None), Sources(app), Outcomes(HostLock(app.settings.url)))
+    keeper = Keeper(app)
     with app.database.session() as session:
-        upkeep.do(session, 0)
+        keeper.turn(session)
         assert caplog.messages == []
         session.run(lambda t: t.script("ALTER TRIGGER QUEUE_ON_1 INACTIVE"))
-        upkeep.do(session, 0)  # not within the minute
+        keeper.turn(session)  # not within the minute
         assert caplog.messages == []
-        upkeep.next_turn = 0.0
-        upkeep.do(session, 0)
+        now = clock.monotonic()
+        monkeypatch.setattr(clock, "monotonic", lambda: now + 60)
+        keeper.turn(session)
     assert caplog.messages == [
         "Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A MODULE"
     ]

@@ -12,11 +12,11 @@ from fbtasks.errors import StatementRefused
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
-from fbtasks.features.sources.undeployed import Sources
+from fbtasks.features.sources.undeployed import Undeployed
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.register import processes
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -38,8 +38,11 @@ class Worker:
 
     def __init__(self, app, queues=("default",), path="shop"):
         self.app = app
-        self.sources = Sources(app, queues)
-        self.sources.deploy(path)
+        self.queues = queues
+        app.path = path
+        self.sources = Undeployed(app, self)
+        with app.database.session() as session:
+            self.sources.begin(session)
         self.register()
 
     def register(self):
@@ -50,7 +53,7 @@ class Worker:
     def look(self):
         """A minute later."""
         with self.app.database.session() as session:
-            self.sources.look(session, self.id)
+            self.sources.do(session)
 
     def leave(self):
         with self.app.database.session() as session:
@@ -226,9 +229,7 @@ def test_a_worker_notes_only_what_is_new(app, monkeypatch):
         seen[name] += 1
         return rows_of(transaction, name, *given, **more)
 
-    plain = Sources(app)
-    plain.deploy()
-    plain.look(None, 1)  # asks the database nothing
+    Worker(app).sources.do(None)  # asks the database nothing
     changed(app)
     worker = Worker(app)
     worker.look()
@@ -251,19 +252,19 @@ def test_a_worker_tells_it_from_its_first_turn_to_its_end(app, caplog):
     changed(app)
     execute(app, TABLE.replace("ORDERS", "INBOX"))
     app.poll_table("INBOX", key="ID", when="TOTAL > 5", name="poll")(id)
+    app.path = "shop"
     options = WorkerOptions(name="short", queues=("default",), pool="solo", concurrency=1, burst=True)
-    consumer = Consumer(app, SoloExecutor(app), options)
+    loop = Loop(app, SoloExecutor(app), options)
     try:
-        consumer.start()
-        consumer.sources.deploy("shop")
-        consumer.open()
-        consumer.run()
+        loop.start()
+        loop.open()
+        loop.run()
         (paid, poll) = told(app)
         assert paid == ("paid", "test", NO_TABLE)
         assert poll[:2] == ("poll", "test")
         assert poll[2].startswith("poll_table('INBOX'): when='TOTAL > 5' does not compile (")
     finally:
-        consumer.close()
+        loop.close()
     assert told(app) == []
     said = [record.getMessage().partition(":")[0] for record in caplog.records if record.levelname != "INFO"]
     assert said == ["Subscription paid could not be deployed", "Polling INBOX for poll fails"]

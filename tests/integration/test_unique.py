@@ -12,7 +12,7 @@ from support.sql import NOW, execute, held, one, rows
 from fbtasks import DuplicateTask, Unique, debounce
 from fbtasks.errors import EnqueueError, ResultTimeout, TaskRevoked
 from fbtasks.features.limits import store as admission
-from fbtasks.features.limits.gating import Gating
+from fbtasks.features.limits.gating import passes
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as task_service
 from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
@@ -608,8 +608,9 @@ def test_a_step_by_name_is_not_merged(app, claim, end):
     execute(app, "UPDATE QUEUE_TASK SET NAME = 'index' WHERE NAME = 'plain'")
     (step,) = claim()
     assert step.wanted
-    assert Gating(app).passes(step)
-    assert not Gating(app).passes(step._replace(wanted=False))
+    gates = app.features["limits"].gates["index"]
+    assert passes(gates, step)
+    assert not passes(gates, step._replace(wanted=False))
     end([*waiting, step])
     assert [each.name for each in claim()] == ["follows"]
 

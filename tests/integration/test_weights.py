@@ -14,7 +14,7 @@ from fbtasks.queue import tasks
 from fbtasks.queue.operations.workers import list_workers
 from fbtasks.queue.shares import Share, parse_shares
 from fbtasks.worker.claiming import Claiming
-from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -26,18 +26,18 @@ def options(text, **more):
 
 
 @contextlib.contextmanager
-def consumer(app, text, executor=None, **more):
-    consumer = Consumer(app, executor or SoloExecutor(app), options(text, **more))
+def loop(app, text, executor=None, **more):
+    loop = Loop(app, executor or SoloExecutor(app), options(text, **more))
     try:
-        consumer.start()
-        consumer.open()
-        yield consumer
+        loop.start()
+        loop.open()
+        yield loop
     finally:
-        consumer.close()
+        loop.close()
 
 
 def drain(app, text, executor=None):
-    with consumer(app, text, executor, burst=True) as working:
+    with loop(app, text, executor, burst=True) as working:
         working.run(listen=False)
 
 
@@ -162,7 +162,7 @@ def running(app):
 def test_a_worker_leaves_what_is_above_its_own_limit_to_others(app, wait_for):
     put(app, 6, "mail", "reports")
     executor = Places(app, 6)
-    with consumer(app, "mail=2,reports", executor) as working:
+    with loop(app, "mail=2,reports", executor) as working:
         thread = threading.Thread(target=working.run, kwargs={"listen": False})
         thread.start()
         try:
@@ -172,7 +172,7 @@ def test_a_worker_leaves_what_is_above_its_own_limit_to_others(app, wait_for):
             executor.let_go.set()
             wait_for(lambda: len(app.order) == 12)
         finally:
-            working.draining.begin()
+            working.drain.begin()
             thread.join(20)
     assert executor.most["mail"] == 2
 
@@ -181,7 +181,7 @@ def test_a_worker_whose_queues_are_all_at_their_limits_waits(app, wait_for, monk
     """It asks the database for nothing, whatever events tell, and goes on as soon as a task has ended."""
     put(app, 6, "mail")
     executor = Places(app, 6)
-    with consumer(app, "mail=2", executor) as working:
+    with loop(app, "mail=2", executor) as working:
         thread = threading.Thread(target=working.run, kwargs={"listen": False})
         thread.start()
         try:
@@ -192,14 +192,14 @@ def test_a_worker_whose_queues_are_all_at_their_limits_waits(app, wait_for, monk
             turn = executor.turns
             working.wake(["fbtasks:queue:mail"])
             wait_for(lambda: executor.turns > turn)
-            wait_for(lambda: working._intake.deadline() > clock.monotonic() + 0.2)
+            wait_for(lambda: working._fetcher.deadline() > clock.monotonic() + 0.2)
             assert looks == []
             monkeypatch.undo()
             executor.let_go.set()
             working.wake(["fbtasks:queue:mail"])
             wait_for(lambda: len(app.order) == 6)
         finally:
-            working.draining.begin()
+            working.drain.begin()
             thread.join(20)
     assert executor.most["mail"] == 2
 
@@ -209,7 +209,7 @@ def test_parked_tasks_count_for_a_worker_s_own_limit(app, wait_for):
     drain(app, "mail")
     app.task(name="later")(app.order.append)
     executor = Places(app, 6)
-    with consumer(app, "mail=2,reports", executor) as working:
+    with loop(app, "mail=2,reports", executor) as working:
         thread = threading.Thread(target=working.run, kwargs={"listen": False})
         thread.start()
         try:
@@ -217,14 +217,14 @@ def test_parked_tasks_count_for_a_worker_s_own_limit(app, wait_for):
             executor.let_go.set()
             wait_for(lambda: all(call.ready() for call in calls))
         finally:
-            working.draining.begin()
+            working.drain.begin()
             thread.join(20)
     assert executor.most["mail"] == 2
     assert sorted(app.order) == list(range(5))
 
 
 def test_workers_are_shown_with_their_shares(app, url, capsys):
-    with consumer(app, "mail:3=2,reports,tenant:12:1"):
+    with loop(app, "mail:3=2,reports,tenant:12:1"):
         (worker,) = list_workers(app.database)
         assert worker.queues == ("mail", "reports", "tenant:12")
         assert worker.shares == ("mail:3=2", "reports", "tenant:12:1")

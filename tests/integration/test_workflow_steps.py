@@ -5,6 +5,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 from support.draining import drain
+from support.duties import Keeper
 from support.results import failure
 from support.sql import execute, one, rows
 
@@ -21,7 +22,6 @@ from fbtasks import (
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
-from fbtasks.queue.upkeep.housekeeping import Housekeeping
 from fbtasks.tasks.call import Failed, Finished, Succeeded
 from fbtasks.testing import eager
 from fbtasks.worker.hooks import FailureHooks
@@ -154,7 +154,7 @@ def test_saved_groups_are_forgotten_with_all_else(app, steps):
     group(steps.add.s(1)).delay().save()
     execute(app, "UPDATE QUEUE_GROUP_SAVED SET EXPIRE_TIME = QUEUE_NOW() - 1")
     with app.database.session() as session:
-        Housekeeping(app.settings).turn(session)
+        Keeper(app).turn(session)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_GROUP_SAVED") == 0
 
 

@@ -8,9 +8,9 @@ from support.recorded import change, event, inserts
 from fbtasks.errors import CaptureError, SerializationError
 from fbtasks.features.sources.coalescing import join
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.runs import Run, pieces
+from fbtasks.features.sources.runs import FedRun, Rest, pieces
 from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
-from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Released, Rest, Retry
+from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Released, Retry
 
 FAILED = Failed("builtins.ValueError", "no")
 RETRY = Retry(1.0, "no")
@@ -27,7 +27,7 @@ def subscription(*, key=None, event_name=None, order="key", **delivery):
 def run(members, *, tries=0, crashes=0, key=None, event_name=None, order="key", **delivery):
     numbered = [{"i": number, **each} for number, each in enumerate(members, 1)]
     claim = Claim(1, 2, "t", try_count=tries, crash_count=crashes, payload=json.dumps([numbered, {}]).encode())
-    return Run("t", subscription(key=key, event_name=event_name, order=order, **delivery), claim, numbered)
+    return FedRun("t", subscription(key=key, event_name=event_name, order=order, **delivery), claim, numbered)
 
 
 def numbers(payload):
@@ -37,7 +37,7 @@ def numbers(payload):
 
 def ends(run, outcome, step, **options):
     """What is left: the numbers of the task's own, and of the next one's."""
-    rest = run.ended(outcome, step, **options).rest
+    rest = run.ended(outcome, step, **options).extra
     return None if rest is None else (numbers(rest.own), numbers(rest.next))
 
 
@@ -137,12 +137,12 @@ def test_a_batch_is_one_call_and_taken_apart_when_it_is_tried_again():
 def test_what_is_left_when_a_call_fails():
     of = run(inserts(4), tries=2)
     assert ends(of, RETRY, 0) is None
-    assert of.ended(RETRY, 2).rest == Rest(of.ended(Released(), 2).rest.own, tries=0)
+    assert of.ended(RETRY, 2).extra == Rest(of.ended(Released(), 2).extra.own, tries=0)
     assert ends(of, RETRY, 2) == ([3, 4], None)
     assert ends(of, FAILED, 0) == ([1], [2, 3, 4])
-    assert of.ended(FAILED, 0).rest.tries is None  # as many as it has had
+    assert of.ended(FAILED, 0).extra.tries is None  # as many as it has had
     assert ends(of, FAILED, 2) == ([3], [4])
-    assert of.ended(FAILED, 2).rest.tries == 0
+    assert of.ended(FAILED, 2).extra.tries == 0
     assert ends(of, FAILED, 3) == ([4], None)
     assert ends(run(inserts(1)), FAILED, 0) is None
 
@@ -182,7 +182,7 @@ def test_a_crash_is_charged_to_the_change_that_was_handled():
 def test_those_behind_a_failed_batch_have_had_a_try():
     of = run(inserts(3), batch=10, tries=2)
     assert [of.tries(step) for step in range(3)] == [2, 1, 1]
-    rest = of.ended(FAILED, 1).rest
+    rest = of.ended(FAILED, 1).extra
     assert (numbers(rest.own), numbers(rest.next), rest.tries, rest.next_tries) == ([2], [3], 1, 1)
     assert ends(run(inserts(3), batch=10), FAILED, 0) is None  # all of it
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fbtasks import ConfigurationError
 from fbtasks.queue.shares import Share, own_limits, parse_shares, queue_in, share_text
-from fbtasks.worker.turns import Turns
+from fbtasks.worker.claiming import Turns
 
 KNOWN = ["mail", "reports", "tenant:12", "shop:mail"]
 

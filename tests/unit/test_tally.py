@@ -2,6 +2,7 @@
 
 import pytest
 
+from fbtasks.features.sources.runs import Rest
 from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
@@ -12,7 +13,6 @@ from fbtasks.tasks.call import (
     Parked,
     Postponed,
     Released,
-    Rest,
     Retry,
     Succeeded,
 )
@@ -46,9 +46,9 @@ def test_each_claim_is_counted_once():
         (Crashed("died", charged=True, limit=3), True),
         (Crashed("died", charged=True, limit=4), False),
         (Crashed("died", charged=False, limit=1), False),
-        (Crashed("died", charged=True, limit=3, rest=Rest(b"", tries=0)), False),  # the first of another change
-        (Crashed("died", charged=True, limit=1, rest=Rest(b"", tries=0)), True),
-        (Crashed("died", charged=True, limit=3, rest=Rest(None, b"")), True),
+        (Crashed("died", charged=True, limit=3, extra=Rest(b"", tries=0)), False),  # the first of another change
+        (Crashed("died", charged=True, limit=1, extra=Rest(b"", tries=0)), True),
+        (Crashed("died", charged=True, limit=3, extra=Rest(None, b"")), True),
     ],
 )
 def test_the_crash_that_fails_its_task_is_a_failure(outcome, fails):

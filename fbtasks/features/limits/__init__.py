@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fbtasks.errors import ConfigurationError, DuplicateTask, EnqueueError, TaskDefinitionError
-from fbtasks.feature import Asked, Deployed, Feature, Problem, Told
+from fbtasks.feature import Asked, Deployed, Duty, Every, Feature, Problem, Told, Worker
 from fbtasks.features.limits.definition import (
     LimitDefinition,
     LimitOptions,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
-    from fbtasks.tasks.call import TaskRow
+    from fbtasks.tasks.call import Claim, Outcome, TaskRow
     from fbtasks.tasks.definition import Task
 
 
@@ -143,6 +143,22 @@ class Limits(Feature):
         if batch is not None:
             _refuse_duplicates(batch.calls)
             batch.owners |= self.known.of(batch)
+
+    def receives(self, task: Task[..., Any]) -> bool:
+        """Whether it has limits."""
+        return task.name in self.gates
+
+    def received(self, session: Session, claim: Claim) -> Claim | Outcome:
+        """Puts it before its limits, when it was enqueued without them."""
+        from fbtasks.features.limits.gating import gated
+
+        return gated(self, session, claim)
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Forgets what nothing needs."""
+        from fbtasks.features.limits.duty import Leftovers
+
+        yield Every("looking for limits that nothing needs any more", 600.0, Leftovers().turn)
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of limits."""

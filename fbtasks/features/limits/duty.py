@@ -6,15 +6,12 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from fbtasks import timing as clock
 from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.firsts import write_first
 
 logger = logging.getLogger(__name__)
-_PAUSE: Final = 600.0
-"""Seconds from one look for what nothing needs to the next."""
 _BATCHES: Final = 5
 """Transactions that one part of it may use in one turn."""
 
@@ -53,20 +50,17 @@ def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_ne
 
 
 class Leftovers:
-    """What tasks that are gone have left behind, and gates that nothing needs: deleted every ten minutes."""
+    """What tasks that are gone have left behind, and gates that nothing needs."""
 
     def __init__(self) -> None:
-        self._next = 0.0
         self._after: int | None = 0
         """The number of the task up to which it has looked this time; None: it has looked at all."""
 
     def turn(self, session: Session) -> bool:
-        """Deletes some, where the time has come for it. Whether there may be more."""
-        if clock.monotonic() < self._next:
-            return False
+        """Deletes some. Whether there may be more."""
         if self._forget_gates(session) or self._forget_traces(session):
             return True
-        self._next, self._after = clock.monotonic() + _PAUSE, 0
+        self._after = 0
         return False
 
     def _forget_gates(self, session: Session) -> bool:

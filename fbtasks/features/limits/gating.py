@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
 from fbtasks.features.limits import Limits
 from fbtasks.features.limits.gates import Gates
+from fbtasks.firebird.session import Session
 from fbtasks.queue.codec import pack_gates
+from fbtasks.queue.tasks import with_payload
 from fbtasks.run.inputs import given_by
 from fbtasks.tasks.call import Claim, Failed, Outcome, PutBefore
 from fbtasks.tasks.serialize import Payload
 
 
-class Gating:
-    """Puts such tasks before the gates that they have to pass."""
+def passes(gates: Gates, claim: Claim) -> bool:
+    """Whether *claim* has passed what its task has to.
 
-    def __init__(self, app: FBTasks) -> None:
-        self._app = app
-        self._feature: Limits = app.features["limits"]
-        self._gates = self._feature.gates if app.tasks else {}
+    A step of a workflow is not merged into another task: others may wait for its end, and it has inputs of its own.
+    """
+    return claim.gated or ((claim.wanted or bool(claim.inputs)) and gates.merges_only)
 
-    @property
-    def has_any(self) -> bool:
-        """Whether any task has limits."""
-        return bool(self._gates)
 
-    def passes(self, claim: Claim) -> bool:
-        """Whether *claim* has passed what its task has to.
+def gated(feature: Limits, session: Session, claim: Claim) -> Claim | Outcome:
+    """Puts *claim* before the gates that it has to pass, and has not. What it is given as a step is there already."""
+    gates = feature.gates.get(claim.name)
+    if gates is None or passes(gates, claim):
+        return claim
+    claim = with_payload(session, claim)
+    try:
+        return PutBefore(_packed(feature, gates, claim))
+    except FBTasksError as error:  # its payload is no call, or has no key
+        kind = type(error)
+        return Failed(f"{kind.__module__}.{kind.__qualname__}", str(error))
 
-        A step of a workflow is not merged into another task: others may wait for its end, and it has inputs of its own.
-        """
-        gates = self._gates.get(claim.name)
-        return claim.gated or gates is None or ((claim.wanted or claim.fed) and gates.merges_only)
 
-    def outcome(self, claim: Claim) -> Outcome:
-        """What becomes of a claim that has not. Its payload is there, and what it is given as a step of a workflow."""
-        try:
-            return PutBefore(self._packed(self._gates[claim.name], claim))
-        except FBTasksError as error:  # its payload is no call, or has no key
-            kind = type(error)
-            return Failed(f"{kind.__module__}.{kind.__qualname__}", str(error))
-
-    def _packed(self, gates: Gates, claim: Claim) -> str:
-        payload = Payload(claim.content_type, claim.payload or b"")
-        args, kwargs = self._app.serializer.load_call(payload, task=claim.name)
-        found = gates.of([*given_by(claim.inputs, self._app.serializer), *args], kwargs, claim.queue)
-        if claim.wanted or claim.inputs:
-            found = tuple(gate for gate in found if gate.on_duplicate is None)
-        limits = {gate.limit: self._feature.known.note(gate.limit, claim.queue) for gate in found}
-        return pack_gates(found, limits).decode("ascii")
+def _packed(feature: Limits, gates: Gates, claim: Claim) -> str:
+    serializer = feature.app.serializer
+    args, kwargs = serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+    found = gates.of([*given_by(claim.inputs, serializer), *args], kwargs, claim.queue)
+    if claim.wanted or claim.inputs:
+        found = tuple(gate for gate in found if gate.on_duplicate is None)
+    limits = {gate.limit: feature.known.note(gate.limit, claim.queue) for gate in found}
+    return pack_gates(found, limits).decode("ascii")

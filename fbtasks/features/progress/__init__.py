@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fbtasks.feature import Feature, Told
+from fbtasks.feature import Duty, Every, Feature, Told, Worker
 
 if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
@@ -20,6 +20,13 @@ class Progress(Feature):
 
     name = "progress"
     schema = Path(__file__).with_name("schema")
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Writes what tasks say, and forgets it."""
+        from fbtasks.features.progress.duty import ProgressNotes, prune
+
+        yield ProgressNotes(worker.turn)
+        yield Every("forgetting the progress of tasks that have ended", 60.0, prune)
 
     def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
         """Returns what a task that runs has said last: a word, and what there is to say."""

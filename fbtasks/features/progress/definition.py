@@ -6,6 +6,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.progress import store
+from fbtasks.features.progress.said import packed
 from fbtasks.queue.result import AsyncResult
 from fbtasks.system import checks
 from fbtasks.tasks.definition import Task
@@ -35,7 +36,7 @@ class ReportingTask(Task[P, R]):
             )
         data = self.app.serializer.dump_meta(meta, task=self.name)
         if request is not None:
-            reports.progress(number, state, data)
+            reports.say(number, "progress", packed(state, data))
 
 
 class ReportedResult(AsyncResult[R]):

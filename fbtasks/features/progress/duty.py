@@ -1,40 +1,53 @@
-"""What running tasks say of themselves, until it is written: with outcomes where there are any, else alone."""
+"""What running tasks say of themselves, until it is written; and forgotten, when they have ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.tasks.call import Progress
+from fbtasks.feature import Duty
+from fbtasks.features.progress import store
+from fbtasks.features.progress.said import Progress
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session
+from fbtasks.tasks.call import Said
 
 WAITS: Final = 0.5
-"""Seconds for which it waits for outcomes to be written with."""
+"""Seconds for which it is gathered, to be written together."""
 
 
-class ProgressNotes:
-    """The last that each task has said. Used by one thread."""
+class ProgressNotes(Duty):
+    """The last that each task has said."""
 
-    def __init__(self) -> None:
+    name = "writing what tasks say of their progress"
+    while_draining = True
+
+    def __init__(self, turn: HostLock) -> None:
+        self._turn = turn
         self._notes: dict[int, Progress] = {}
-        self.due: float | None = None
-        """The monotonic time at which they are to be written; None: there are none."""
+        self._due = math.inf
 
-    def __bool__(self) -> bool:
-        return bool(self._notes)
-
-    def add(self, items: Iterable[Progress]) -> None:
+    def told(self, said: Said) -> None:
         """Keeps the last of each task."""
-        for item in items:
-            self._notes[item.id] = item
-        if self._notes and self.due is None:
-            self.due = clock.monotonic() + WAITS
+        if not self._notes:
+            self._due = clock.monotonic() + WAITS
+        noted = Progress.of(said)
+        self._notes[noted.id] = noted
 
-    def items(self) -> list[Progress]:
-        """All that is to be written, in the order of the tasks."""
-        return sorted(self._notes.values())
+    def due(self) -> float:
+        """When its time comes."""
+        return self._due
 
-    def written(self) -> None:
-        """Forgets them."""
+    def do(self, session: Session) -> bool:
+        """Does it, and sees when there is more to do."""
+        with self._turn.held():
+            session.run(lambda t: store.put(t, sorted(self._notes.values())), point="progress")
         self._notes.clear()
-        self.due = None
+        self._due = math.inf
+        return False
+
+
+def prune(session: Session) -> bool:
+    """Forgets what tasks said that do not run any more. Whether there may be more."""
+    return bool(session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", store.BATCH) >= store.BATCH)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fbtasks.features.progress.said import Progress
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.states import State
-from fbtasks.tasks.call import Progress, TaskRow
+from fbtasks.tasks.call import TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload, json_value, show_json
 
 BATCH = 200

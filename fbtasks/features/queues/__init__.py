@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import ConfigurationError, QueueFull
-from fbtasks.feature import Deployed, Feature
+from fbtasks.feature import Deployed, Duty, Every, Feature, Worker
 from fbtasks.features.queues.definition import QueueDefinition, QueueOptions, define_queue
 from fbtasks.features.queues.room import QueueRoom
 from fbtasks.system import checks
@@ -55,6 +55,12 @@ class Queues(Feature):
     def close(self) -> None:
         """Stops listening for room; calls that wait make a last attempt."""
         self._room.close()
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Keeps places and hours right."""
+        from fbtasks.features.queues.duty import audit
+
+        yield Every("looking after the places and the hours of queues", 60.0, audit)
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of its queues."""

@@ -59,8 +59,8 @@ def _write_shifts(transaction: Transaction, queue: str, window: Window | None) -
     limits.set_shifts(transaction, queue, () if window is None else window.shifts(now - _BEHIND, now + _AHEAD))
 
 
-def audit(session: Session) -> None:
-    """Puts right the places of queues with a limit, and writes on when those with a window are open.
+def audit(session: Session) -> bool:
+    """Puts right the places of queues with a limit, and writes on when those with a window are open: all of them.
 
     Places are lost or too many when tables were changed by hand, and after a limit was set on a queue that held tasks.
     """
@@ -69,6 +69,7 @@ def audit(session: Session) -> None:
             _put_right(session, policy)
         if policy.windowed and (policy.shifts_until is None or policy.shifts_until - policy.now < _LEAST):
             _write_on(session, policy)
+    return False
 
 
 def _put_right(session: Session, policy: Policy) -> None:

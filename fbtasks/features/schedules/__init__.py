@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.feature import Asked, Deployed, Feature, Problem
+from fbtasks.feature import Asked, Deployed, Duty, Feature, Problem, Worker
 from fbtasks.features.schedules import periodic
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions
 from fbtasks.system import checks
@@ -25,7 +25,6 @@ class Schedules(Feature):
 
     name = "schedules"
     schema = Path(__file__).with_name("schema")
-    hooks = frozenset({"NEXT_TICK"})
 
     def bind(self, app: FBTasks) -> None:
         """Makes it the feature of *app*, once."""
@@ -62,6 +61,12 @@ class Schedules(Feature):
                 f"{schedule.call.name!r}. Give one of them a name= of its own."
             )
         return schedule
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Has schedules tick."""
+        from fbtasks.features.schedules.duty import Ticks
+
+        yield Ticks(worker.events_arrive)
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in the schedules of the app."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 from typing import Final
@@ -18,10 +19,12 @@ from fbtasks.errors import (
     QueueFull,
     StatementRefused,
 )
+from fbtasks.feature import Duty
 from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.store import Active, Done
 from fbtasks.features.schedules.ticking import Turn, turn
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.timing import Backoff
 
 logger = logging.getLogger("fbtasks.worker")
 BATCH: Final = 100
@@ -33,45 +36,50 @@ HELD_LAST: Final = 5.0
 """Seconds until one is looked at again that another transaction held: twice as many each time, up to the latter."""
 FULL: Final = 5.0
 """Seconds until one is looked at again whose queue is full."""
+POLL: Final = 1.0
+POLL_WITH_EVENTS: Final = 60.0
+"""Seconds until schedules are looked at anew, whatever was said about the next tick: one may have been changed."""
 CANNOT: Final = 60.0
 """Seconds until one is looked at again whose zone this machine does not know, or that this worker may not have tick."""
 
 
-class Ticks:
+class Ticks(Duty):
     """The schedules of the database, as this worker has them tick."""
 
-    def __init__(self) -> None:
-        self.next_look = math.inf
+    name = "looking for schedules that are to tick"
+    events = ("fbtasks:schedules",)
+
+    def __init__(self, events_arrive: Callable[[], bool]) -> None:
+        self._events_arrive = events_arrive
+        self._next_tick = math.inf
         """The monotonic time of the next tick that this worker knows of."""
+        self._next_poll = 0.0
+        """When to look whether that is so still."""
         self._looked = 0.0
         """When schedules were read the last time, on the monotonic clock."""
-        self._pause = HELD_FIRST
+        self._held = Backoff(HELD_FIRST, HELD_LAST)
         self._left: dict[int, float] = {}
         """Until when schedules that are due are left to others, by their ids."""
         self._full: set[int] = set()
         """Those whose queue was full when they were looked at last."""
 
-    @property
-    def are_due(self) -> bool:
-        """Whether a schedule is to tick now."""
-        return clock.monotonic() >= self.next_look
+    def heard(self) -> None:
+        """Has it look again soon."""
+        self._next_poll = 0.0
 
-    def expect(self, seconds: float | None) -> None:
-        """Notes what another look has told: the seconds until the next tick (None: nothing ticks)."""
-        now = clock.monotonic()
-        leaves_it = seconds is not None and seconds <= 0 and now < min(self._left.values(), default=0.0)
-        if not leaves_it:
-            self.next_look = math.inf if seconds is None else now + max(0.0, seconds)
+    def due(self) -> float:
+        """When its time comes."""
+        return min(self._next_tick, self._next_poll)
 
-    def look(self, session: Session) -> bool:
-        """Has some of those tick that are due, when it is time. Whether tasks were enqueued."""
-        if not self.are_due:
-            return False
+    def do(self, session: Session) -> bool:
+        """Has some of those tick that are due. Whether tasks were enqueued."""
+        # An event that comes while this looks has it look again.
+        self._next_poll = clock.monotonic() + (POLL_WITH_EVENTS if self._events_arrive() else POLL)
         most = TURN + len(self._left)  # what is left to others is not to be all that is found
         found, now = schedules.due(session, most)
         self._looked = clock.monotonic()
         if now is None:
-            self.next_look = math.inf
+            self._next_tick = math.inf
             return False
         due = [each for each in found if each.next <= now]
         ids = {each.id for each in due}
@@ -85,7 +93,7 @@ class Ticks:
             count, wait = self._tick(session, each, now)
             enqueued += count
             waits.append(wait)
-        self.next_look = self._looked + max(0.0, min(waits, default=math.inf))
+        self._next_tick = self._looked + max(0.0, min(waits, default=math.inf))
         return enqueued > 0
 
     def _tick(self, session: Session, schedule: Active, now: datetime) -> tuple[int, float]:
@@ -117,9 +125,8 @@ class Ticks:
 
     def _ticked(self, schedule: Active, found: Turn, done: Done, now: datetime) -> tuple[int, float]:
         if done is Done.HELD:
-            wait, self._pause = self._pause, min(2 * self._pause, HELD_LAST)
-            return 0, self._leave(schedule, wait)
-        self._pause = HELD_FIRST
+            return 0, self._leave(schedule, self._held.next())
+        self._held.reset()
         self._full.discard(schedule.id)
         wait = 0.0 if len(found.ticks) > BATCH else _until(found.next, now)
         if done is Done.CHANGED:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from fbtasks.database import guests
 from fbtasks.errors import ConfigurationError
-from fbtasks.feature import Asked, Deployed, Feature, Problem, Told
+from fbtasks.feature import Asked, Deployed, Duty, Every, Feature, Problem, Told, Worker
 from fbtasks.features.sources.definition import SILENT_RULE, may_be_silent
 from fbtasks.features.sources.feeds import Feed
 from fbtasks.features.sources.store.silence import silence
 from fbtasks.features.sources.task import FedTask
 from fbtasks.firebird.fork import refuse_fork
+from fbtasks.firebird.session import Transaction
 from fbtasks.system import checks
+from fbtasks.tasks.call import Finished, Stale
 from fbtasks.tasks.options import task_name
 
 if TYPE_CHECKING:
@@ -41,6 +43,12 @@ class Sources(Feature):
             if isinstance(task, FedTask) and task.subscription is not None
         ]
 
+    def before_finish(self, transaction: Transaction, slot: int, items: Sequence[Finished]) -> list[Stale]:
+        """Writes what is left of runs."""
+        from fbtasks.features.sources.store import rests  # what only calls tasks does not pay for it
+
+        return rests.put(transaction, slot, items)
+
     def silence(self, connection: Any, names: Sequence[str]) -> None:
         """Silences the open transaction of *connection*, for the tasks *names*, or without any for all."""
         for name in names:
@@ -54,6 +62,20 @@ class Sources(Feature):
                 raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
         refuse_fork()
         silence(guests.transaction(connection, self.app.database), names)
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Polls tables, hands on events, and looks whether all is deployed."""
+        from fbtasks.features.sources.duty import Polling, forget_events
+        from fbtasks.features.sources.undeployed import Undeployed
+
+        if polling := Polling(self.app, worker):
+            yield polling
+        yield Every("forgetting events, or handing them on", 600.0, forget_events, feeds=True)
+        yield Undeployed(self.app, worker)
+
+    def begin(self, session: Session) -> Iterable[str]:
+        """Leaves that to a duty, which goes on to say what is not deployed."""
+        return ()
 
     def deploy(self, session: Session) -> Deployed:
         """Brings triggers, handlers of events and polls in line with the code of the app."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,19 +19,21 @@ from fbtasks.errors import (
     StatementRefused,
     TaskDefinitionError,
 )
+from fbtasks.feature import Duty, Worker
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.feeds import Definition, poll_source
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.kinds.rows import reason
 from fbtasks.features.sources.store import polling
+from fbtasks.features.sources.store import subscriptions as events
 from fbtasks.features.sources.store.polling import Known, Looked, Polled
 from fbtasks.features.sources.store.subscriptions import is_done
 from fbtasks.features.sources.store.tables import quoted
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
-from fbtasks.worker.hindrances import SAY
-from fbtasks.worker.task_log import one_line
+from fbtasks.timing import Backoff, Quiet
+from fbtasks.worker.logs.task_log import one_line
 
 if TYPE_CHECKING:
     from fbtasks.app import Task
@@ -42,6 +45,8 @@ FAILED_LAST: Final = 60.0
 """Seconds until a poll that failed is tried again: twice as many each time, up to the latter."""
 BLOCKED: Final = 10.0
 """Seconds for which another transaction may have a table locked before that is said."""
+BATCHES: Final = 5
+"""Transactions that it may take in one turn to forget events."""
 WHOLE: Final = 60.0
 """Seconds after which a look that finds nothing is a whole one again: it forgets what can come no more."""
 _DENIED: Final = re.compile(r"no permission for (\w+) access to (?:TABLE|COLUMN|VIEW) (\S+)")
@@ -70,15 +75,15 @@ class TablePoll:
         """Polls whose place this one has taken, and of which tasks are left."""
         self._former_error: str | None = None
         """Why an end of a task of these could not be written."""
-        self._least, self._most = source.every
-        self._pause = self._least
+        self._least, most = source.every
+        self._pause = Backoff(self._least, most)
         self._last_look = self._next_whole = self._next_sweep = 0.0
-        self._quiet_until = 0.0
+        self._quiet = Quiet()
         self._is_open = True
         self._turns_at = 0.0
         """When the task's window is to be looked at again, on the monotonic clock."""
         self._error: str | None = None
-        self._failed_pause = 0.0
+        self._failures = Backoff(FAILED_FIRST, FAILED_LAST)
         self._blocked_since: float | None = None
         """Since when each look has met another transaction."""
 
@@ -197,7 +202,7 @@ class TablePoll:
     def looked(self, found: Looked) -> None:
         """Decides when to look again."""
         now = clock.monotonic()
-        self._failed_pause = 0.0
+        self._failures.reset()
         self._blocked_since = None
         self._missed = found.missed
         if found.missed:
@@ -209,12 +214,11 @@ class TablePoll:
         if found.error not in (None, self._error):
             self.polled = None  # the table may have been altered: it is described anew
         if not self.is_empty:
-            self._pause = self._least
+            self._pause.reset()
         if found.made and found.made >= found.room:
             self.next_look = now  # there may be more: as soon as there is room again
             return
-        self.next_look = now + self._pause
-        self._pause = min(2 * self._pause, self._most)
+        self.next_look = now + self._pause.next()
 
     def failed(self) -> float:
         """Leaves the table alone for a while, which is twice as long each time. Returns the seconds."""
@@ -222,9 +226,9 @@ class TablePoll:
         self.ended = False
         self.is_empty = True
         self._missed = False
-        self._failed_pause = min(2 * self._failed_pause or FAILED_FIRST, FAILED_LAST)
-        self.next_look = clock.monotonic() + self._failed_pause
-        return self._failed_pause
+        pause = self._failures.next()
+        self.next_look = clock.monotonic() + pause
+        return pause
 
     def blocked(self) -> float:
         """Leaves the table alone as if it were empty: another transaction has it locked. Returns for how long."""
@@ -233,16 +237,15 @@ class TablePoll:
             self._blocked_since = now
         self.ended = False
         self.is_empty = True
-        self.next_look = now + self._pause
-        self._pause = min(2 * self._pause, self._most)
+        self.next_look = now + self._pause.next()
         return now - self._blocked_since
 
     def say(self, session: Session, error: str | None, again: str = "") -> None:
         """Tells the log and the database what keeps this poll, or some of its rows, from going on; None: nothing."""
-        if error == self._error and clock.monotonic() < self._quiet_until:
+        is_time = self._quiet.over(error)
+        if error == self._error and not is_time:
             return
         if error is not None:
-            self._quiet_until = clock.monotonic() + SAY
             logger.warning("Polling %s for %s fails: %s%s", self.source.table, self.task.name, one_line(error), again)
         elif self._error is not None:
             logger.info("Polling %s for %s works again.", self.source.table, self.task.name)
@@ -256,32 +259,34 @@ class TablePoll:
                 logger.warning("That cannot be noted in the database: %s", one_line(str(unnoted)))
 
 
-class Polling:
+class Polling(Duty):
     """The tables that this worker polls."""
 
-    def __init__(self, app: FBTasks, queues: Sequence[str], turn: HostLock) -> None:
+    name = "polling tables"
+
+    def __init__(self, app: FBTasks, worker: Worker) -> None:
         self._app = app
-        self._turn = turn
-        self._polls = {task.name: poll for task in app.tasks.values() if (poll := _poll_of(app, task, queues))}
+        self._worker = worker
+        self._polls = [poll for task in app.tasks.values() if (poll := _poll_of(app, task, worker.queues))]
         self._first = 0
+        for poll in self._polls:
+            worker.watch(poll.task.name, poll.hint)
 
     def __bool__(self) -> bool:
         return bool(self._polls)
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The tasks whose rows are written when they end."""
-        return frozenset(self._polls)
+    def pending(self) -> bool:
+        """Whether the last look at a table has found something to do, or its tasks have ended since."""
+        return any(poll.ended or not poll.is_empty for poll in self._polls)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the last look at each table has found nothing to do."""
-        return all(poll.is_empty and not poll.ended for poll in self._polls.values())
+    def due(self) -> float:
+        """When its time comes."""
+        room = self._worker.wanted() > 0
+        return min((poll.next_look for poll in self._polls if room or poll.ended), default=math.inf)
 
-    def ended(self, names: set[str]) -> None:
-        """Tasks of these names have ended; empties *names*."""
-        while names:
-            self._polls[names.pop()].hint()
+    def do(self, session: Session) -> bool:
+        """Does it, and sees when there is more to do."""
+        return self.look(session, self._worker.wanted()) > 0
 
     def look(self, session: Session, room: int) -> int:
         """Looks at the tables whose time has come, and makes up to *room* tasks of their rows. Returns how many.
@@ -298,7 +303,7 @@ class Polling:
 
     def _due(self, room: int) -> list[TablePoll]:
         """The polls whose time has come, another one the first each time."""
-        now, polls = clock.monotonic(), list(self._polls.values())
+        now, polls = clock.monotonic(), self._polls
         self._first = (self._first + 1) % len(polls)
         turned = polls[self._first :] + polls[: self._first]
         return [poll for poll in turned if poll.next_look <= now and (room > 0 or poll.ended)]
@@ -306,7 +311,7 @@ class Polling:
     def _attempt(self, session: Session, poll: TablePoll, room: int, most: int) -> int:
         """One look, which keeps nothing else from going on when it fails."""
         try:
-            found = poll.look(session, self._app, self._turn, room, most)
+            found = poll.look(session, self._app, self._worker.turn, room, most)
         except ConflictError as error:
             logger.debug("Polling %s met another transaction: %s", poll.source.table, error)
             if poll.blocked() >= BLOCKED:
@@ -332,19 +337,23 @@ class Polling:
             f"{f'USER {quoted(user)}' if user else 'its user'}."
         )
 
-    def deadline(self, room: int) -> float | None:
-        """The monotonic time of the next look; None: not before there is room."""
-        return min((poll.next_look for poll in self._polls.values() if room > 0 or poll.ended), default=None)
-
     def finish(self, session: Session) -> None:
         """Has the rows of tasks that have ended written, as far as that goes at once: the worker ends."""
-        for poll in self._polls.values():
+        for poll in self._polls:
             if poll.ended:
                 self._attempt(session, poll, 0, 0)
 
 
-def _poll_of(app: FBTasks, task: Task[..., Any], queues: Sequence[str]) -> TablePoll | None:
+def _poll_of(app: FBTasks, task: Task[..., Any], queues: Collection[str]) -> TablePoll | None:
     if task.subscription is None or not isinstance(task.subscription.source, PollSource):
         return None
     queue = task.options.queue or app.settings.default_queue
     return TablePoll(task, task.subscription.source) if queue in queues else None
+
+
+def forget_events(session: Session) -> bool:
+    """Forgets old events without a handler. Whether there may be more.
+
+    Those that were kept until their handler came, or raised while it was registered, are given to it.
+    """
+    return all(session.run(events.prune_events) >= events.EVENTS for _ in range(BATCHES))

@@ -1,7 +1,7 @@
-"""What a task that a source feeds is given: the calls that are made of its changes or events, and what is left of them.
+"""What a task that a source feeds is given: the calls that are made of changes or events, and what is left of them.
 
-Nothing here runs anything: :mod:`fbtasks.features.sources.run` makes the calls, and a worker asks here as well what is
-left when the process of a run has ended in the middle of it.
+Nothing here runs anything: :mod:`fbtasks.features.sources.run` makes the calls, and a worker asks there what is left
+when the process of a run has ended in the middle of it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,43 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from fbtasks.errors import CaptureError, SerializationError
 from fbtasks.features.sources.coalescing import join, key_of
 from fbtasks.features.sources.kinds.changes import Change
 from fbtasks.features.sources.subscription import Occurrence, Subscription
-from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Outcome, Released, Rest, Retry, Snoozed
+from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Extra, Failed, Outcome, Released, Retry, Snoozed
 
 _DECODER: Final = json.JSONDecoder(strict=False)
 _BETWEEN: Final = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
 _OPENS: Final = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\[[ \t\r\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rest(Extra):
+    """What goes on when a run ends before its last call, as payloads."""
+
+    feature: ClassVar[str] = "sources"
+    own: bytes | None = None
+    """What the task has from now on; None: what it had."""
+    next: bytes | None = None
+    """What a new task goes on with, when this one has failed; None: there is none."""
+    tries: int | None = None
+    """The tries that have ended of the change that *own* begins with; None: it begins as before."""
+    next_tries: int = 0
+    """The same of *next*."""
+
+    def is_sound(self) -> bool:
+        """Whether these are payloads, and numbers."""
+        return (
+            isinstance(self.own, bytes | None)
+            and isinstance(self.next, bytes | None)
+            and isinstance(self.tries, int | None)
+            and isinstance(self.next_tries, int)
+        )
 
 
 class Step(NamedTuple):
@@ -35,7 +59,7 @@ class Step(NamedTuple):
     """Why it fails without a call."""
 
 
-class Run:
+class FedRun:
     """The members of one task's payload, and the calls that are made of them."""
 
     def __init__(self, name: str, subscription: Subscription, claim: Claim, members: Sequence[Any]) -> None:
@@ -113,7 +137,7 @@ class Run:
         if isinstance(outcome, Failed) or (
             isinstance(outcome, Crashed) and self._is_last(outcome, step, undone=undone)
         ):
-            return replace(outcome, rest=self._failed(step, undone=undone))
+            return replace(outcome, extra=self._failed(step, undone=undone))
         if step == 0 or undone:
             return outcome
         rest = Rest(self._payload(self._behind(step - 1)), tries=self._tried)
@@ -121,7 +145,7 @@ class Run:
             case Released() | Advanced():
                 return Advanced(rest)
             case Retry() | Snoozed() | Cancelled() | Crashed():
-                return replace(outcome, rest=rest)
+                return replace(outcome, extra=rest)
         return outcome
 
     def _is_last(self, outcome: Crashed, step: int, *, undone: bool) -> bool:

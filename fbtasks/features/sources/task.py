@@ -100,9 +100,12 @@ def _fed_by(
         )
 
     def decorate(function: Callable[P, R]) -> AppTask[P, R]:
+        from fbtasks.features.sources.run import FedInvocation  # programs without such a task do not pay for it
+
         task: Any = kind(function, options)
         task.subscription, task.is_called = subscription, False
         task.in_order = subscription.source.order is not None
+        task.invocation = FedInvocation(task, subscription)
         if isinstance(subscription.source, ChangeSource):
             check_silent_name(task.name)
         app.register(task)

@@ -1,13 +1,13 @@
-"""What a worker does for the sources of its app's tasks: it deploys them, and looks whether they are deployed."""
+"""A worker deploys the sources of its app's tasks, and looks whether they are deployed."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from fbtasks.app import FBTasks
 from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
+from fbtasks.feature import Every, Worker
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.subscription import Kind
 from fbtasks.firebird.session import Session
@@ -15,22 +15,20 @@ from fbtasks.system.showing import sentence
 
 logger = logging.getLogger("fbtasks.worker")
 
-_UNKNOWN: Final = "MODULE"
-"""What stands for the module of an app that was not imported by its name."""
 
-
-class Sources:
+class Undeployed(Every):
     """The subscriptions of a worker's app."""
 
-    def __init__(self, app: FBTasks, queues: Collection[str] = ()) -> None:
+    def __init__(self, app: FBTasks, worker: Worker) -> None:
+        super().__init__("looking whether subscriptions are deployed", 60.0, self.look)
         self._app = app
+        self._worker = worker
         self._feeds = {feed.name: feed for feed in app.feeds()}
         self._changes = [feed for feed in self._feeds.values() if feed.subscription.kind == "change"]
-        self._polled = {
-            feed.name for feed in self._feeds.values() if feed.subscription.kind == "poll" and feed.queue in queues
-        }
+        polled = (feed for feed in self._feeds.values() if feed.subscription.kind == "poll")
+        self._polled = {feed.name for feed in polled if feed.queue in worker.queues}
         """Polls of this worker, which say themselves why they fail."""
-        self._command = f"fbtasks subscriptions apply -A {_UNKNOWN}"
+        self._command = f"fbtasks subscriptions apply -A {app.path}"
         self._refused: dict[str, str] = {}
         """What was wrong with definitions when they were deployed, by the names of tasks."""
         self._just_said: set[str] = set()
@@ -38,21 +36,19 @@ class Sources:
         self._noted: tuple[int, dict[str, str]] = (0, {})
         """What the database has of this worker, and under which id."""
 
-    def deploy(self, app_path: str = _UNKNOWN) -> None:
+    def begin(self, session: Session) -> None:
         """Brings the database in line with the code where the app migrates by itself; else handlers and polls alone.
 
-        *app_path* names the app on the command line. Raises :class:`ConfigurationError` when a task is another app's.
+        Raises :class:`ConfigurationError` when a task is another app's.
         """
         app = self._app
-        self._command = f"fbtasks subscriptions apply -A {app_path}"
         if app.settings.migrates:
             try:
                 self._apply()
                 return
             except AuthenticationError as error:
                 logger.error("%s", error)
-        with app.database.session() as session:
-            self._take_refused(subscriptions.register(session, app.name, self._feeds.values()))
+        self._take_refused(subscriptions.register(session, app.name, self._feeds.values()))
 
     def _apply(self) -> None:
         app = self._app
@@ -74,18 +70,19 @@ class Sources:
                     "Subscription %s could not be deployed: %s Run: %s", name, sentence(problem), self._command
                 )
 
-    def look(self, session: Session, worker_id: int) -> None:
+    def look(self, session: Session) -> bool:
         """Says what of the app is not in the database as its code has it, and notes it there for this worker.
 
         A statement writes only when that is not what was noted before.
         """
         if not (self._changes or self._refused or self._noted[1]):
-            return
+            return False
         undeployed = self._of_kind("event") | self._refused_polls(session)
         if self._changes:
             undeployed |= self._undeployed_changes(session)
         self._just_said.clear()
-        self._note(session, worker_id, undeployed)
+        self._note(session, self._worker.id, undeployed)
+        return False
 
     def _undeployed_changes(self, session: Session) -> dict[str, str]:
         found = subscriptions.find_stale(session, self._app.name, self._changes)

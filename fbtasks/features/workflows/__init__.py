@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fbtasks.feature import Feature, Told
+from fbtasks.feature import Duty, Every, Feature, Told, Worker
 from fbtasks.features.workflows import store
-from fbtasks.firebird.session import Transaction
+from fbtasks.features.workflows.plan import Plan
+from fbtasks.features.workflows.replaced import Replaced
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.states import State
-from fbtasks.tasks.call import Batch, Call, Enqueued, Owner
-from fbtasks.tasks.plan import Plan
+from fbtasks.tasks.call import Batch, Call, Claim, Enqueued, Finished, Outcome, Owner, Stale
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-    from fbtasks.firebird.session import Session
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
     from fbtasks.tasks.call import TaskRow
@@ -33,6 +34,8 @@ class Workflows(Feature):
         super().bind(app)
         self._group_queues: set[str] = set()
         """Queues of which the database knows that tasks of theirs follow groups."""
+        self._owners: dict[str, Owner] = {}
+        """What holds back steps of workflows in the places of tasks, by the names that their gates have."""
 
     def enqueue(self, plan: Plan[Call], using: Any = None) -> int:
         """Writes *plan* as other calls are written. Returns the database's number of its node 0."""
@@ -47,12 +50,28 @@ class Workflows(Feature):
 
         return self.app.enqueuer.write(batch, write, using, ids)
 
-    def prepare_plan(self, plan: Plan[Call]) -> Mapping[str, Owner]:
-        """Has the database know what *plan* needs, in transactions of its own. Returns the owners of its gates."""
-        batch = Batch(plan.nodes)
-        self._note_groups(plan)
-        self.app.enqueuer.make_ready(batch)
-        return batch.owners
+    def received(self, session: Session, claim: Claim) -> Claim | Outcome:
+        """Gives it the results of the tasks that it follows."""
+        if not claim.fed:
+            return claim
+        found = store.inputs(session, claim.id)
+        return INPUTS_GONE if found is None else claim._replace(inputs=found, fed=False)
+
+    def before_record(self, items: Sequence[Finished]) -> None:
+        """Has the database know the limits, the queues and the groups of workflows in the places of tasks."""
+        for plan in _plans(items):
+            self._note_groups(plan)
+            batch = Batch(plan.nodes)
+            self.app.enqueuer.make_ready(batch)
+            self._owners |= batch.owners
+
+    def record(self, transaction: Transaction, worker_id: int, slot: int, items: Sequence[Finished]) -> list[Stale]:
+        """Writes workflows in the places of tasks."""
+        return store.replace(transaction, worker_id, slot, items, self._owners)
+
+    def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:
+        """Those that follow it."""
+        return store.failed_with(transaction, task)
 
     def _note_groups(self, plan: Plan[Call]) -> None:
         """Has workers look after the groups of *plan*, in their queues. Once for each queue."""
@@ -62,8 +81,16 @@ class Workflows(Feature):
             self.app.database.use(lambda session: store.note_group_queues(session, new))
             self._group_queues |= new
 
+    def duties(self, worker: Worker) -> Iterator[Duty]:
+        """Forgets saved groups whose time is over."""
+        yield Every("forgetting groups that were saved", 60.0, store.forget_saved)
+
     def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
         """Returns why a step waits."""
         if task.state is not State.AWAITING:
             return Told()
         return Told([f"a step that it follows has not ended: fbtasks inspect workflow {task.id}"])
+
+
+def _plans(items: Sequence[Finished]) -> Iterator[Plan[Call]]:
+    return (item.outcome.plan for item in items if isinstance(item.outcome, Replaced))

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 from fbtasks.errors import EnqueueError
 from fbtasks.features.workflows.compiling import KNOWN_LATER, Compiler, End, Place
 from fbtasks.features.workflows.group_result import GroupResult
+from fbtasks.features.workflows.plan import Follows, Member
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.function import as_arguments
 from fbtasks.tasks.options import CallOptions, unknown_of_call
-from fbtasks.tasks.plan import Follows, Member, ReplaceRequested
+from fbtasks.tasks.request import EndsWith
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -477,7 +478,7 @@ def _no_signature(what: str, value: object) -> EnqueueError:
     return EnqueueError(f"{what} takes signatures, as in task.s(1, 2), not {checks.shown(value)}.{hint}")
 
 
-def replacement(app: FBTasks, signature: object) -> ReplaceRequested:
+def replacement(app: FBTasks, signature: object) -> EndsWith:
     """Returns what asks for *signature* in the place of a task of *app*. Raises :class:`EnqueueError`."""
     found = _signature("self.replace()", signature)
     _check_app(app, found)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.features.workflows.group_result import GroupResult
 from fbtasks.features.workflows.node_result import NodeResult
+from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
+from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.plan import Follows, Link, Member, Plan, ReplaceRequested
+from fbtasks.tasks.request import EndsWith
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -95,7 +97,9 @@ class Compiler:
         Returns the result of the node *end*.
         """
         if app.always_eager:
-            ran = app.run_plan_eagerly(self.plan)
+            from fbtasks.features.workflows.eager import run_plan_eagerly  # the processes of an app mostly do not
+
+            ran = run_plan_eagerly(app, self.plan)
             return _Results(app, self.parents, self.members, ran.__getitem__, lambda _: str(uuid.uuid4())).of(end)
         first = app.features["workflows"].enqueue(self.plan, using)
         ids = {node: call.task_id for node, call in self.plan.steps() if call.task_id is not None}
@@ -110,7 +114,7 @@ class Compiler:
 
         return _Results(app, self.parents, self.members, step, lambda node: str(first + node)).of(end)
 
-    def replacement(self, app: FBTasks, end: int, what: object) -> ReplaceRequested:
+    def replacement(self, app: FBTasks, end: int, what: object) -> EndsWith:
         """Returns what asks for the plan in the place of a task. *what* is the signature, for messages.
 
         Raises :class:`EnqueueError` for one that cannot have its place.
@@ -123,13 +127,13 @@ class Compiler:
         if self.plan.step(end).task_id is not None:
             raise EnqueueError(f"the last task of {what} gets the id of the task that it replaces: give it no task_id.")
         size = sum(len(step.payload) + _STEP_BYTES for _, step in self.plan.steps())
+        steps = count(self.plan.step_count(), "task")
         if size > app.settings.payload_limit + _PLAN_BYTES:
-            steps = count(self.plan.step_count(), "task")
             raise PayloadTooLarge(
                 f"a workflow of {steps} with {size:,} bytes is too large to replace a task: give its tasks less "
                 "data, such as the keys by which they find it, or raise payload_limit."
             )
-        return ReplaceRequested(self.plan, end)
+        return EndsWith(f"replacement by {steps} requested", Replaced(self.plan, end))
 
 
 class _Results(NamedTuple):

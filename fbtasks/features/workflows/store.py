@@ -10,11 +10,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
+from fbtasks.features.workflows.plan import Follows, Plan
+from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, results, tasks
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Finished, Input, Owner, Replaced, Stale
-from fbtasks.tasks.plan import Follows, Plan
+from fbtasks.tasks.call import Call, Finished, Input, Owner, Stale
 
 _DIGITS: Final = 19
 _GROUP: Final = -1

@@ -98,7 +98,8 @@ class TaskTransaction(Transaction):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.connection.main_transaction, session.url, session.queries)
-        self._connection = session.connection
+        self.connection = session.connection
+        """What the task is lent."""
         self._begun = self.driver._tra
 
     @contextmanager
@@ -134,7 +135,7 @@ class TaskTransaction(Transaction):
     @property
     def closed(self) -> bool:
         """Whether the task has closed its connection."""
-        return bool(self._connection.is_closed())
+        return bool(self.connection.is_closed())
 
     def take_misuse(self) -> TaskDefinitionError | None:
         """The same as :meth:`misuse` of the call that has just ended: of the next one it is asked anew."""

@@ -29,6 +29,7 @@ from fbtasks import timing as clock
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.lockdir import folder_of, open_lock_file
 from fbtasks.system.threads import Background
+from fbtasks.timing import Quiet
 from fbtasks.url import DatabaseURL
 
 try:
@@ -45,8 +46,6 @@ LONGEST: Final = 10.0
 """Seconds to wait in all, while it goes from one to the next: each of many needs a while on few processors."""
 _LOOK: Final = 0.25
 """Seconds between two looks who has it."""
-SAY: Final = 60.0
-"""Seconds between two lines of the log about a lock that is not free."""
 _TURN: Final = 0
 """The byte of the file that is locked by the process whose turn it is."""
 _NEXT: Final = 1
@@ -75,7 +74,7 @@ class _Turn:
         """Whether the lock is to be kept when that one gets it."""
         self._stuck = 0
         """The process that had the lock for too long when this one last waited in vain."""
-        self._quiet_until = 0.0
+        self._quiet = Quiet()
 
     def take(self) -> bool:
         """Waits for the lock. False when it is not to be had."""
@@ -185,9 +184,7 @@ class _Turn:
 
     def _miss(self, holder: int, seconds: float) -> None:
         self._stuck = holder
-        now = clock.monotonic()
-        if now >= self._quiet_until:
-            self._quiet_until = now + SAY
+        if self._quiet.over():
             logger.warning(
                 "%s has been locked by another process for %.0f s. Work goes on without this lock, which may be "
                 "slower.",

@@ -1,7 +1,7 @@
 -- The hooks: what the core tells features and asks them. It calls FBTASKS_HOOKS, which each migration makes from the
 -- rows of QUEUE_FEATURE: a hook calls the procedure of its name in the package of each feature that has it among its
 -- HOOKS, in the order of their names. The core calls a hook for tasks, and queues, that carry a flag: for others it
--- calls none, but for NEXT_TICK, with each look.
+-- calls none.
 -- A result has a word for what several answers make: FIRST, the features are asked until one says anything but NULL,
 -- and the other results are of that one; GREATEST, LEAST and SUM of all that are not NULL. A hook whose first parameter
 -- is ID is of one task; a feature of another distribution hears of those that carry an extra of its own.
@@ -92,10 +92,6 @@ RETURNS (HAS_ROOM SMALLINT FIRST, NEXT_MS BIGINT)^
 -- Whether a step that waits follows, also as what follows a group, a task that runs now.
 HOOK FOLLOWS_RUNNING (ID BIGINT)
 RETURNS (FOLLOWS SMALLINT FIRST)^
-
--- In how many milliseconds (at most 0: now) a worker is to do something for a feature, beside tasks; NULL: nothing.
-HOOK NEXT_TICK
-RETURNS (TICK_MS BIGINT LEAST)^
 
 -- The database is a copy, which goes on as one of its own: numbers of transactions and connections begin anew.
 HOOK ADOPTED^

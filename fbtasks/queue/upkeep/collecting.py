@@ -17,6 +17,7 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.firebird.session import Session
 from fbtasks.queue.upkeep import room
+from fbtasks.timing import Backoff
 
 EACH: Final = 4
 """Rows of each table that are read for one that was deleted."""
@@ -42,7 +43,7 @@ class Room:
         """The number of the transaction at which the last round began."""
         self._rested_at = 0.0
         """The monotonic time from which on the next step may be taken."""
-        self._pause = REST
+        self._rests = Backoff(2 * REST, LAST)
 
     def want(self, deleted: int) -> None:
         """So many rows were deleted."""
@@ -58,8 +59,7 @@ class Room:
         self.next_turn = now + LAST  # unless this turn comes to its end
         begins = self._positions is None
         if begins and not self._begin(session):
-            self._pause = min(2 * self._pause, LAST)
-            self.next_turn = now + self._pause
+            self.next_turn = now + self._rests.next()
             return
         reads = min(room.READS, max(FEWEST, EACH * self._deleted))
         self._positions = session.run(lambda t: room.collect(t, self._positions, reads))
@@ -73,5 +73,6 @@ class Room:
         oldest, following = session.collectable()
         if oldest <= self._begun_at:
             return False
-        self._begun_at, self._pause = following, REST
+        self._begun_at = following
+        self._rests.reset()
         return True

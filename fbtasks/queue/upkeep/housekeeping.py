@@ -1,6 +1,6 @@
 """What a worker does once a minute for all.
 
-It cancels what expired, deletes what was kept long enough, folds counters, and puts right the limits of queues.
+It cancels what expired, deletes what was kept long enough, and folds counters.
 Each part works in small transactions and stops after a few of them. Where more is left, the next turn comes soon.
 """
 
@@ -12,14 +12,8 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
-from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.database import generations
 from fbtasks.errors import ConflictError
-from fbtasks.features.limits import duty as task_limits
-from fbtasks.features.progress import store as progress
-from fbtasks.features.queues import duty as queue_limits
-from fbtasks.features.sources.store import subscriptions
-from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.upkeep.collecting import Room
@@ -34,10 +28,8 @@ PAUSE: Final = 60.0
 """Seconds from one turn to the next."""
 PAUSE_WITH_MORE: Final = 1.0
 """The same, where more is left to do."""
-FORGET: Final = 600.0
-"""Seconds after which it is looked whether there are events to forget, or to hand on."""
 FOLD: Final = 3600.0
-"""The same for counters to fold, and for packages that are not in use any more."""
+"""Seconds after which it is looked whether there are counters to fold, and packages that are not in use any more."""
 
 
 def release_orphans(session: Session, worker_id: int) -> int:
@@ -99,20 +91,15 @@ class Housekeeping:
         """Has the room of what is deleted used again."""
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_fold = self._next_forget = self._next_drop = 0.0
-        self.hands_on = False
-        """Whether events that were kept until their handler came are left, as far as is known, to be given to it."""
+        self._next_fold = self._next_drop = 0.0
         self._given_up: list[int] = []
-        self._leftovers = task_limits.Leftovers()
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
         """Does all of it. Returns the seconds after which the next turn is to come.
 
         With *give_up* false no parked task is failed.
         """
-        forget = (self._forget_events, self._forget_progress, self._forget_groups)
-        last = (self._fold, *forget, self._leftovers.turn, self._audit, self._drop_former)
-        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last]
+        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._fold, self._drop_former]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
 
@@ -131,22 +118,6 @@ class Housekeeping:
         self._given_up += given_up
         return len(given_up) >= tasks.BATCH
 
-    def _forget_events(self, session: Session) -> bool:
-        """Forgets old events without a handler, where the time has come for it. Whether there may be more.
-
-        Those that were kept until their handler came, or raised while it was registered, are given to it.
-        """
-        now = clock.monotonic()
-        if now < self._next_forget:
-            return False
-        self.hands_on = False  # unless it goes on: another transaction may be in the way
-        for _ in range(BATCHES):
-            if session.run(subscriptions.prune_events) < subscriptions.EVENTS:
-                self._next_forget = now + FORGET
-                return False
-        self.hands_on = True
-        return True
-
     def _expire(self, session: Session) -> bool:
         """Cancels expired tasks among the next few thousand. Whether it found so many that more are to be expected."""
         total, full = 0, False
@@ -161,20 +132,6 @@ class Housekeeping:
             what = "had expired and is cancelled" if total == 1 else "had expired and are cancelled"
             logger.info("%s %s.", count(total, "task"), what)
         return full
-
-    def _forget_progress(self, session: Session) -> bool:
-        """Forgets what tasks said that do not run any more. Whether there may be more."""
-        return bool(session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", progress.BATCH) >= progress.BATCH)
-
-    def _forget_groups(self, session: Session) -> bool:
-        """Forgets saved groups whose time is over, and what Celery has stored. Whether there may be more."""
-        return flows.forget_saved(session) or bool(
-            session.call("FBTASKS_CELERY.PRUNE", keyvalues.BATCH) >= keyvalues.BATCH
-        )
-
-    def _audit(self, session: Session) -> bool:
-        queue_limits.audit(session)
-        return False
 
     def _drop_former(self, session: Session) -> bool:
         """Drops the packages of a former release, where the time has come to look for them."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fbtasks.firebird.identity import Mark
-from fbtasks.tasks.call import Claim, Failed, Finished, Outcome, Progress
+from fbtasks.tasks.call import Claim, Failed, Finished, Outcome, Said
 
 
 class Executor(Protocol):
@@ -49,8 +49,8 @@ class Executor(Protocol):
         """Claims that were submitted, have not begun, and are better given to others."""
         return []
 
-    def take_progress(self) -> list[Progress]:
-        """What tasks have said of their progress since the last call."""
+    def take_said(self) -> list[Said]:
+        """What tasks have said to features since the last call."""
         return []
 
     def take_all_back(self) -> list[Claim]:

@@ -15,21 +15,18 @@ from fbtasks.system import sockets
 from fbtasks.system.showing import shorten, show
 from fbtasks.tasks.call import (
     Advanced,
-    Call,
     Cancelled,
+    Extra,
     Failed,
+    FeatureOutcome,
     Outcome,
     Parked,
     Released,
-    Replaced,
-    Rest,
     Retry,
     Several,
     Snoozed,
     Succeeded,
-    rest_of,
 )
-from fbtasks.tasks.plan import Link, Member, Plan
 from fbtasks.worker.pools.wire import (
     LENGTH,
     PACKET,
@@ -112,49 +109,34 @@ def _is_sound(said: object) -> bool:
             and type(elapsed) is float
             and 0.0 <= elapsed < math.inf
             and type(recorded) is bool
-            and (outcome is _DONE or (_is_outcome(outcome) and _is_rest(rest_of(outcome))))
+            and (outcome is _DONE or _is_outcome(outcome))
             and (slot is None or type(slot) is int)
         )
     if type(said) is Reported:
-        return type(said.task) is int and type(said.word) is str and type(said.meta) is bytes
+        return type(said.task) is int and type(said.feature) is str and type(said.data) is bytes
     return type(said) is Ready and type(said.why_not) is str and type(said.for_now) is bool
 
 
 def _is_outcome(outcome: Outcome) -> bool:
     """Whether it is one that a child decides, with what belongs in it."""
     match outcome:
-        case Succeeded(str(), bytes(), bool()) | Released() | Parked() | Cancelled(str()) | Advanced(Rest()):
+        case Succeeded(str(), bytes(), bool()) | Released() | Parked():
             return True
-        case Failed(str(), str(), str(), args):
-            return isinstance(args, bytes | None)
-        case Retry(float() | int() as delay, str(), str()):
-            return math.isfinite(delay)
-        case Snoozed(float() | int() as delay):
-            return math.isfinite(delay)
-        case Replaced(Plan(nodes=list(), groups=dict(), links=list(), members=list()) as plan, int() as end):
-            return _is_plan(plan) and end in range(len(plan)) and plan.nodes[end] is not None
+        case Cancelled(str(), extra) | Advanced(extra):
+            return _is_extra(extra)
+        case Failed(str(), str(), str(), args, extra):
+            return isinstance(args, bytes | None) and _is_extra(extra)
+        case Retry(float() | int() as delay, str(), str(), extra) | Snoozed(float() | int() as delay, extra):
+            return math.isfinite(delay) and _is_extra(extra)
+        case FeatureOutcome():
+            return outcome.is_sound()
         case Several(tuple() as parts):
             return all(not isinstance(part, Several) and _is_outcome(part) for part in parts)
     return False
 
 
-def _is_plan(plan: Plan[Call]) -> bool:
-    parts = ((plan.nodes, Call | None), (plan.links, Link), (plan.members, Member))
-    if not all(isinstance(each, kind) for some, kind in parts for each in some):
-        return False
-    named = [*plan.groups, *(each.source for each in plan.links), *(each.target for each in plan.links)]
-    named += [node for each in plan.members for node in (each.group, each.node)]
-    return all(node in range(len(plan)) for node in named)
-
-
-def _is_rest(rest: object) -> bool:
-    """Whether it is what may be left of a run, or None."""
-    match rest:
-        case Rest(own, following, tries, int()):
-            return (
-                isinstance(own, bytes | None) and isinstance(following, bytes | None) and isinstance(tries, int | None)
-            )
-    return rest is None
+def _is_extra(extra: object) -> bool:
+    return extra is None or (isinstance(extra, Extra) and extra.is_sound())
 
 
 class Hearing:

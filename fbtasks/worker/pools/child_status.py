@@ -76,10 +76,6 @@ class ChildStatus:
         _MOMENT.pack_into(self._memory, at, clock.monotonic())
         _NUMBER.pack_into(self._memory, at + _MOMENT.size, step)
 
-    def end_steps(self, slot: int) -> None:
-        """Notes that such a task makes no further call."""
-        _NUMBER.pack_into(self._memory, _FIRST + slot * _ENTRY.size + _NUMBER.size + _MOMENT.size, 0)
-
     def running(self) -> dict[int, float]:
         """What runs, and since when on the monotonic clock, which all processes of a machine share."""
         return {task: since for task, since, *_ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task and since}

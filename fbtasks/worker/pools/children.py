@@ -17,7 +17,7 @@ from fbtasks import timing as clock
 from fbtasks.app import FBTasks
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import SOFT, STOP
-from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, Outcome, Progress, Released
+from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, Outcome, Released, Said
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
@@ -75,7 +75,7 @@ class ChildExecutor(Executor):
         """Children beside these: of one suspect each, and those that are to end when what runs in them has ended."""
         self._ended: list[Finished] = []
         self._returned: list[Claim] = []
-        self._progress: list[Progress] = []
+        self._said: list[Said] = []
         self._returned_hooks: list[tuple[Claim, Failed]] = []
         self._numbers = count(-1, -1)
         """For runs of hooks."""
@@ -222,9 +222,9 @@ class ChildExecutor(Executor):
             self._submit_at = clock.monotonic() + _PAUSE
             return False
 
-    def take_progress(self) -> list[Progress]:
-        """What tasks have said of their progress since the last call."""
-        taken, self._progress = self._progress, []
+    def take_said(self) -> list[Said]:
+        """What tasks have said to features since the last call."""
+        taken, self._said = self._said, []
         return taken
 
     def take_back(self) -> list[Claim]:
@@ -378,7 +378,7 @@ class ChildExecutor(Executor):
         run = child.running.get(said.task)
         if run is not None and run.failed is None and run.outcome is None:
             for claim in run.claim.members or (run.claim,):
-                self._progress.append(Progress(claim.id, claim.claim_id, said.word, said.meta))
+                self._said.append(Said(claim.id, claim.claim_id, said.feature, said.data))
 
     def _still_runs(self, child: Child, run: Run) -> bool:
         """Whether the child has not said by now that it has ended."""
@@ -471,7 +471,7 @@ class ChildExecutor(Executor):
             else:  # it was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
             if run.outcome is None:
-                outcome = self._limits.with_rest(run.claim, outcome, child.status.step_of(task))
+                outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, child.status.step_of(task))
             self._ended.append(Finished(run.claim, outcome, run.elapsed))
         if child.ready and not killed and not to_blame:
             logger.error("A child process that ran no task ended %s.", how)
@@ -535,7 +535,7 @@ class ChildExecutor(Executor):
         """Tells a task that its soft limit is over; the next of its calls, if there is one, has a time of its own."""
         told, run.soft = run.soft is None, None
         run.begin(run.since)
-        if run.soft_limit is not None and self._limits.is_fed(run.claim):
+        if run.soft_limit is not None and self._limits.invocation(run.claim).several:
             run.due = min(run.due, now + run.soft_limit)
         if not told:
             child.interrupt(run, SOFT)
@@ -552,7 +552,8 @@ class ChildExecutor(Executor):
         now = clock.monotonic()
         run.since = max(run.since, child.status.running().get(run.number, 0.0))
         if run.failed is None:
-            outcome = self._limits.with_rest(run.claim, outcome, child.status.step_of(run.number))
+            step = child.status.step_of(run.number)
+            outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, step)
         if not child.one:
             run.outcome = outcome
             if run.failed is None:

@@ -147,7 +147,7 @@ class Child:
         self._next_look = 0.0
         self._hearing = Hearing(self._socket, longest)
         self.reported: list[Reported] = []
-        """What its tasks have said of their progress, until it is taken out of here."""
+        """What its tasks have said to features, until it is taken out of here."""
         self.unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 

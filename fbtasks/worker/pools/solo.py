@@ -9,19 +9,19 @@ from contextlib import suppress
 
 from fbtasks import timing as clock
 from fbtasks.app import FBTasks
-from fbtasks.features.sources.run import FedRunner
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
-from fbtasks.run.runner import Failure, RunResult
+from fbtasks.run.invocation import Failure
+from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
-from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, rest_of
+from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, extra_of
 from fbtasks.tasks.reports import Reports
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.pools.base import Executor
 
 
 class _Beats(Reports):
-    """Has the alarm know that a task is at work. Its progress is dropped: the worker is busy with the task."""
+    """Has the alarm know that a task is at work. What else it says is dropped: the worker is busy with the task."""
 
     def __init__(self, alarm: AlarmInterrupts) -> None:
         self._alarm = alarm
@@ -37,7 +37,7 @@ class SoloExecutor(Executor):
     def __init__(self, app: FBTasks) -> None:
         self._alarm = AlarmInterrupts()
         self._limits = Limits(app)
-        self._runner = FedRunner(app, interrupts=self._alarm, reports=_Beats(self._alarm))
+        self._runner = Runner(app, interrupts=self._alarm, reports=_Beats(self._alarm))
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[Finished] = []
@@ -99,7 +99,9 @@ class SoloExecutor(Executor):
     def _run(self, claim: Claim) -> None:
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
-        finished, failure, _, _, retried = self._run_by_kind(claim)
+        task = self._runner.app.tasks.get(claim.name)
+        transactional = task is not None and task.options.transactional
+        finished, failure, _, _, retried = (self._transactional if transactional else self._runner).run(claim)
         if retried:
             self._runner.call_retry_hooks(retried)
         self.running = None
@@ -108,14 +110,6 @@ class SoloExecutor(Executor):
         self._done.append(finished)
         if failure is not None:
             self._failures[claim.id, claim.claim_id] = failure
-
-    def _run_by_kind(self, claim: Claim) -> RunResult:
-        task = self._runner.app.tasks.get(claim.name)
-        if task is not None and task.options.transactional:
-            return self._transactional.run(claim)
-        if task is not None and task.subscription is not None:
-            return self._runner.run_fed(claim, task)
-        return self._runner.run(claim)
 
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """Calls the hooks of a task that failed here."""
@@ -160,7 +154,7 @@ def _given_back(finished: Finished) -> Finished:
     if isinstance(outcome, Several):
         ends = (each if isinstance(each, Succeeded) else Released() for each in outcome.outcomes)
         return finished._replace(outcome=Several(tuple(ends)))
-    rest = rest_of(outcome)
-    if rest is None or isinstance(outcome, Failed):
+    left = extra_of(outcome)
+    if left is None or isinstance(outcome, Failed):
         return finished._replace(outcome=Released())
-    return finished._replace(outcome=Advanced(rest))
+    return finished._replace(outcome=Advanced(left))

@@ -61,11 +61,11 @@ class Ready(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What a task that runs says of its progress."""
+    """What a task that runs says to a feature."""
 
     task: int
-    word: str
-    meta: bytes
+    feature: str
+    data: bytes
 
 
 Message = Ended | Ready | Reported

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fbtasks.firebird.session import Transaction
+from fbtasks.firebird.session import Session, Transaction
 
 INLINE: Final = 8_000
 """The longest value, in bytes, that stays in its row."""
@@ -36,3 +36,8 @@ def fetch(transaction: Transaction, name: str) -> bytes | None:
 def milliseconds(seconds: float | None) -> int | None:
     """Seconds, of which None are no limit, as the procedures take them."""
     return None if seconds is None else int(seconds * 1000)
+
+
+def prune(session: Session) -> bool:
+    """Forgets saved groups whose time is over, and what Celery has stored. Whether there may be more."""
+    return bool(session.call("FBTASKS_CELERY.PRUNE", BATCH) >= BATCH)

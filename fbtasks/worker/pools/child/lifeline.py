@@ -9,7 +9,7 @@ import traceback
 from typing import Final, NoReturn
 
 from fbtasks.system.threads import LEFT_ALONE, unblock
-from fbtasks.worker.outlet import takes_more
+from fbtasks.worker.logs.outlet import takes_more
 
 BROKEN: Final = 70
 """The exit code of a child process that can run no more tasks (EX_SOFTWARE of ``sysexits.h``)."""

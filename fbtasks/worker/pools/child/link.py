@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from fbtasks.run.interrupts import TaskStopped
-from fbtasks.run.runner import RunResult
+from fbtasks.run.invocation import RunResult
 from fbtasks.system import sockets
 from fbtasks.tasks.call import Succeeded
 from fbtasks.tasks.reports import Reports
@@ -19,7 +19,7 @@ from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.wire import WORD_SIZE, Ended, Message, Reported, pack_message, unpack_word
 
 _LOOK: Final = 1.0
-"""Seconds between looks whether the way to the worker is still there; and between messages of one task's progress."""
+"""Seconds between looks whether the way to the worker is still there; and between messages of what tasks say."""
 _FULL: Final = 3
 """Looks in a row without memory before that is believed to last."""
 _SPARE: Final = 1 << 20
@@ -53,27 +53,29 @@ class ChildReports(Reports):
 
     def __init__(self, status: ChildStatus) -> None:
         self._status = status
-        self._progress: dict[int, Reported] = {}
+        self._said: dict[tuple[int, str], Reported] = {}
 
     def beat(self, number: int) -> None:
         """Notes it in the memory that both share."""
         self._status.beat(number)
 
-    def progress(self, number: int, state: str, meta: bytes) -> None:
+    def say(self, number: int, feature: str, data: bytes) -> None:
         """Keeps the last until it is sent."""
-        self._progress[number] = Reported(number, state, meta)
+        self._said[number, feature] = Reported(number, feature, data)
 
     def take(self) -> list[Reported]:
         """What was said since the last call."""
-        taken = []
-        while self._progress:
+        taken: list[Reported] = []
+        while self._said:
             with suppress(KeyError):  # the run has just ended
-                taken.append(self._progress.popitem()[1])
+                taken.append(self._said.popitem()[1])
         return taken
 
     def end(self, number: int) -> None:
         """The run has ended: what it said is of no use any more."""
-        self._progress.pop(number, None)
+        for key in [*self._said] if self._said else ():
+            if key[0] == number:
+                self._said.pop(key, None)
 
 
 class Link:

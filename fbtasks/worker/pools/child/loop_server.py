@@ -8,16 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.pools.child.link import ending
 from fbtasks.worker.pools.child.servers import ThreadServer
 from fbtasks.worker.pools.wire import Assignment, receive_task
-
-if TYPE_CHECKING:
-    from fbtasks.app import Task
 
 T = TypeVar("T")
 
@@ -83,23 +80,16 @@ class LoopServer(ThreadServer):
             self._take(asyncio.get_running_loop())
 
     async def _run_task(self, slot: int, claim: Claim) -> None:
-        task = self._coroutine_task(claim)
-        if task is None:
-            result = await self._in_thread(partial(self.run, slot, claim))
-        elif task.subscription is None:
-            result = await self._runner.run_async(claim)
+        task = self._runner.app.tasks.get(claim.name)
+        if task is not None and task.is_async and not task.options.transactional:
+            result = await self._runner.run_async(claim, self.notes[slot])
         else:
-            result = await self._runner.run_fed_async(claim, task, self.calls(slot))
+            result = await self._in_thread(partial(self.run, slot, claim))
         if result.retried:
             await self._in_thread(partial(self.tell_retried, result.retried))
         self._link.end(slot, result)
         if result.failure is not None:
             await self._in_thread(partial(self.follow, slot, result.failure))
-
-    def _coroutine_task(self, claim: Claim) -> Task[..., Any] | None:
-        """The claim's task, when it is to run in the event loop."""
-        task = self._runner.app.tasks.get(claim.name)
-        return task if task is not None and task.is_async and not task.options.transactional else None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Runs *work*, which raises nothing, in a thread, and returns what it returns.

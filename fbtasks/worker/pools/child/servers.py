@@ -8,35 +8,19 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 
 from fbtasks.app import FBTasks
-from fbtasks.features.sources.run import Calls, FedRunner
 from fbtasks.run.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
-from fbtasks.run.runner import Failure, RunResult
+from fbtasks.run.invocation import Failure, RunResult
+from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.pools.child.link import Link, ending
-from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.wire import HOOK, Assignment, receive_task
-
-
-class NotedCalls(Calls):
-    """Has the worker know which call of a run a slot is in, and since when."""
-
-    def __init__(self, status: ChildStatus, slot: int) -> None:
-        self._status = status
-        self._slot = slot
-
-    def begin(self, step: int) -> None:
-        """Notes that it begins."""
-        self._status.begin_step(self._slot, step)
-
-    def end(self) -> None:
-        """Notes that there are no more."""
-        self._status.end_steps(self._slot)
 
 
 class Server:
@@ -45,8 +29,10 @@ class Server:
     interrupts: Interrupts
 
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
-        self._runner = FedRunner(app, interrupts=self.interrupts, reports=link.reports)
+        self._runner = Runner(app, interrupts=self.interrupts, reports=link.reports)
         self._link = link
+        self.notes = [partial(link.status.begin_step, slot) for slot in range(link.slots)]
+        """Has the worker know which of several calls a slot is in, and since when."""
         self._local = threading.local()
         self._counters = count(number * 10_000)
         self._transactional: list[TransactionalRunner] = []
@@ -105,13 +91,7 @@ class Server:
         with ending():
             if task is not None and task.options.transactional:
                 return self._run_transactional(slot, claim)
-            if task is not None and task.subscription is not None:
-                return self._runner.run_fed(claim, task, calls=self.calls(slot))
-            return self._runner.run(claim)
-
-    def calls(self, slot: int) -> Calls:
-        """What goes along with the calls of a run in this slot."""
-        return NotedCalls(self._link.status, slot)
+            return self._runner.run(claim, note=self.notes[slot])
 
     def _run_transactional(self, slot: int, claim: Claim) -> RunResult:
         runner: TransactionalRunner | None = getattr(self._local, "runner", None)
@@ -120,7 +100,7 @@ class Server:
             self._transactional.append(runner)
         self._connected[claim.id] = runner
         try:
-            return runner.run(claim, self.calls(slot))
+            return runner.run(claim, self.notes[slot])
         finally:
             del self._connected[claim.id]
 

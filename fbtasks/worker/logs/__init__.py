@@ -22,7 +22,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.tasks.request import current_request
-from fbtasks.worker.outlet import Outlet, Stream, takes_more, write_all
+from fbtasks.worker.logs.outlet import Outlet, Stream, takes_more, write_all
 
 FORMATS: Final = ("text", "json")
 _COLOURS: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}

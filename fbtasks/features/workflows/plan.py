@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
-
-from fbtasks.errors import FBTasksError
-from fbtasks.system.showing import count
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class Step(Protocol):
@@ -117,13 +114,3 @@ class Plan(Generic[S]):
                 at = outer.get(at)
             found[group] = next(self.steps())[1].queue if at is None else found[at]
         return found
-
-
-class ReplaceRequested(FBTasksError):
-    """The task asked for a workflow in its place. Let it pass: it is how ``self.replace()`` leaves the function."""
-
-    def __init__(self, plan: Plan[Any], end: int) -> None:
-        super().__init__(f"replacement by {count(plan.step_count(), 'task')} requested")
-        self.plan = plan
-        self.end = end
-        """The step that is to have the place of the task."""

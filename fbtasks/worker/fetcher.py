@@ -1,4 +1,4 @@
-"""When a worker claims, and how much: what is ready in its queues, what is scheduled and due, what is parked."""
+"""When a worker claims what is ready in its queues, and how much."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.errors import ConflictError
-from fbtasks.features.schedules.duty import Ticks
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.shares import Share
 from fbtasks.tasks.call import Claims
+from fbtasks.timing import Backoff
 from fbtasks.worker.claiming import Claiming, Taken
-from fbtasks.worker.handing_out import HandOut
-from fbtasks.worker.hindrances import Hindrances
-from fbtasks.worker.membership import Membership
+from fbtasks.worker.dispatcher import Dispatcher
+from fbtasks.worker.duties import Attempts, Promotion
+from fbtasks.worker.lease import Lease
 from fbtasks.worker.outcomes import Outcomes
-from fbtasks.worker.parked import ParkedNames
 
 POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0
@@ -30,65 +28,58 @@ MISSED: Final = 0.02
 """Seconds until a worker looks again at sources that another one was giving out."""
 MISSES: Final = 10
 """After so many of these looks in a row, which found nothing, each pause is twice as long, up to that between polls."""
-DUE_LAST: Final = 30.0
-"""Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
-
-CLAIM: Final = "claiming tasks"
-PROMOTE: Final = "looking for scheduled tasks that are due"
-CLAIM_PARKED: Final = "claiming parked tasks"
 
 
-class Intake:
+class Fetcher:
     """Claims tasks for the hand-out."""
 
     def __init__(
         self,
         queues: tuple[str, ...],
         shares: Mapping[str, Share],
-        membership: Membership,
+        lease: Lease,
         outcomes: Outcomes,
-        hand_out: HandOut,
-        ticks: Ticks,
+        dispatcher: Dispatcher,
+        promotion: Promotion,
         events_arrive: Callable[[], bool],
     ) -> None:
         self._queues = queues
-        self._membership = membership
+        self._lease = lease
         self._outcomes = outcomes
-        self._hand_out = hand_out
-        self._ticks = ticks
+        self._dispatcher = dispatcher
+        self._promotion = promotion
         self._events_arrive = events_arrive
         self._claiming = Claiming(queues, shares)
         self._full: frozenset[str] = frozenset()
         """The queues of which this worker held as many tasks as it may when it claimed, or looked, last."""
-        self._hindrances = Hindrances()
+        self._attempts = Attempts("claiming tasks")
         self._maybe_ready = True
         """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""
         self._anew = False
         """Whether a look from the beginning has found something: then the claim begins there, too."""
-        self._poll = POLL_FIRST
-        self._next_poll = self._next_due = 0.0
+        self._poll = Backoff(POLL_FIRST, POLL_LAST)
+        self._next_poll = 0.0
         self._misses = 0
         self._look_at = math.inf
         """When a source is due next, or a gate or a queue opens, as the last look has told; 0: that is asked soon."""
-        self.parked = ParkedNames()
 
     def look(self) -> None:
         """Tasks may be ready, or scheduled anew; from any thread."""
         self._maybe_ready = True
-        self._next_due = 0.0
+        self._promotion.heard()
 
     def claim(self, session: Session) -> None:
         """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
-        if self._hand_out.lets_next_in:
-            self._maybe_ready, self._hand_out.lets_next_in = True, False
-        if self._full and any(self._hand_out.rooms()[queue] > 0 for queue in self._full):
+        if self._dispatcher.lets_next_in:
+            self._maybe_ready, self._dispatcher.lets_next_in = True, False
+        if self._full and any(self._dispatcher.rooms()[queue] > 0 for queue in self._full):
             self._maybe_ready, self._full = True, frozenset()
         wanted = self._wanted(session)
-        if not wanted and self._outcomes and not self._hand_out.gathering:
-            self._outcomes.record(session, self._membership.worker_id)
+        if not wanted and self._outcomes and not self._dispatcher.gathering:
+            self._outcomes.record(session, self._lease.worker_id)
             wanted = self._wanted(session)
         if wanted:
-            self._hindrances.attempt(CLAIM, lambda: self._claim(session, wanted))
+            self._attempts.attempt(lambda: self._claim(session, wanted))
 
     def _wanted(self, session: Session) -> int:
         """How many tasks to claim now: 0 while there is no reason to look, or enough to do."""
@@ -102,13 +93,13 @@ class Intake:
     def _wanted_soon(self) -> int:
         """The same, without a look whether there are any."""
         now = clock.monotonic()
-        if (not self._maybe_ready and now < self._next_poll) or now < self._hindrances.until(CLAIM):
+        if (not self._maybe_ready and now < self._next_poll) or now < self._attempts.until:
             return 0
-        return self._allowed(self._hand_out.wanted())
+        return self._allowed(self._dispatcher.wanted())
 
     def _allowed(self, room: int) -> int:
         """*room*, or what is left of it when each queue has a limit of its own here."""
-        rooms = self._hand_out.rooms()
+        rooms = self._dispatcher.rooms()
         return room if len(rooms) < len(self._queues) else min(room, sum(max(0, own) for own in rooms.values()))
 
     def _open_queues(self) -> Sequence[str]:
@@ -117,19 +108,18 @@ class Intake:
         return [queue for queue in self._queues if queue not in self._full] or self._queues
 
     def _note_full(self) -> None:
-        self._full = frozenset(queue for queue, room in self._hand_out.rooms().items() if room <= 0)
+        self._full = frozenset(queue for queue, room in self._dispatcher.rooms().items() if room <= 0)
 
     def _any_ready(self, session: Session) -> bool:
-        """Whether there is something to claim; looks as well when the next task, source or schedule is due."""
+        """Whether there is something to claim; looks as well when the next task or source is due."""
         look = tasks.any_ready(session, self._open_queues())
-        self._due_in(look.due)
-        self._ticks.expect(look.tick)
+        self._promotion.expect(look.due)
         self._look_at = math.inf if look.again is None else clock.monotonic() + look.again
         return look.ready
 
     def _claim(self, session: Session, wanted: int) -> None:
-        worker_id, repeated = self._membership.worker_id, self._takes_repeated()
-        rooms = self._hand_out.rooms()
+        worker_id, repeated = self._lease.worker_id, self._takes_repeated()
+        rooms = self._dispatcher.rooms()
 
         def claim(transaction: Transaction) -> Taken:
             return self._claiming.claim(transaction, worker_id, wanted, repeated=repeated, anew=self._anew, rooms=rooms)
@@ -146,26 +136,25 @@ class Intake:
 
     def _claimed(self, taken: Taken, wanted: int) -> None:
         self._claiming.committed(taken)
-        self._hand_out.limited = self._hand_out.limited.difference(taken.marks).union(taken.limited)
+        self._dispatcher.limited = self._dispatcher.limited.difference(taken.marks).union(taken.limited)
         claims = taken.claims
         full_of_idle_work = bool(taken.idle) and len(claims) >= wanted
         if full_of_idle_work or claims.unseen or taken.hungry or any(claim.suspect for claim in claims):
             self._maybe_ready = True
         if self._look_at <= clock.monotonic() or any(claim.gated for claim in claims):
             self._look_at = 0.0  # they have taken tokens
-        if claims:
-            self._poll = POLL_FIRST
-            self._next_poll = self._next_look()
-        elif self._hand_out.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
-            self._poll = POLL_FIRST
+        if claims or claims.missed:
+            self._poll.reset()
+            self._next_poll = self._next_look(POLL_FIRST)
+        elif self._dispatcher.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
+            self._poll.reset()
             self._next_poll = clock.monotonic()
         else:
             self._poll_later()
         if claims.missed:
-            self._poll = POLL_FIRST
             self._next_poll = clock.monotonic() + self._missed
         self._misses = self._misses + 1 if claims.missed and not claims else 0
-        self._hand_out.take(claims)
+        self._dispatcher.take(claims)
         self._note_full()
 
     @property
@@ -175,77 +164,28 @@ class Intake:
         return float(min(MISSED * 2**doublings, POLL_LAST))
 
     def _poll_later(self) -> None:
-        self._poll = min(self._poll * 2, POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST)
-        self._next_poll = self._next_look()
+        self._poll.last = POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST
+        self._next_poll = self._next_look(self._poll.next())
 
-    def _next_look(self) -> float:
-        """The monotonic time of the next poll: sooner when something opens before."""
+    def _next_look(self, pause: float) -> float:
+        """The monotonic time of the next poll, after *pause*: sooner when something opens before."""
         now = clock.monotonic()
-        return min(now + self._poll, max(now + OPENS, self._look_at))
+        return min(now + pause, max(now + OPENS, self._look_at))
 
     def _takes_repeated(self) -> bool:
         """Whether a task may be claimed that is suspected for the second time: one at a time."""
-        return not any(claim.suspect > 1 for claim in self._hand_out.held())
+        return not any(claim.suspect > 1 for claim in self._dispatcher.held())
 
-    def promote(self, session: Session) -> None:
-        """Makes scheduled tasks ready that are due."""
-        if clock.monotonic() >= self._next_due:
-            self._hindrances.attempt(PROMOTE, lambda: self._promote(session))
-
-    def _promote(self, session: Session) -> None:
-        self._next_due = clock.monotonic() + DUE_LAST  # an event that comes while this looks has it look again
-        try:
-            promoted, due, tick = session.run(tasks.promote, point="promote")
-        except ConflictError:
-            self._next_due = 0.0
-            raise
-        self._ticks.expect(tick)
-        self._due_in(due if due is None or promoted else max(due, POLL_FIRST))  # another worker may hold what is due
-        if promoted:
-            self._maybe_ready = True
-
-    def _due_in(self, seconds: float | None) -> None:
-        if seconds is not None:
-            self._next_due = min(self._next_due, clock.monotonic() + seconds)
-
-    def claim_parked(self, session: Session) -> None:
-        """Claims what is parked and of a name that this worker knows, as far as there is room."""
-        if self.parked.found or self.parked.due():
-            self._hindrances.attempt(CLAIM_PARKED, lambda: self._claim_parked(session))
-
-    def _claim_parked(self, session: Session) -> None:
-        hand_out = self._hand_out
-        if self.parked.due():
-            self._look_for_parked(session)
-        while (room := hand_out.room()) > 0 and (found := self._parked_with_room()):
-            queue, name = found[0]
-            room = min(room, hand_out.rooms().get(queue, room))
-            claims = self._claim_named(session, queue, name, room) if name in hand_out.known else Claims()
-            if not claims and not claims.unseen:
-                self.parked.found.remove((queue, name))
-            hand_out.take(claims)
-            hand_out.submit(session)
-
-    def _parked_with_room(self) -> list[tuple[str, str]]:
-        """Queue and name of what is parked, of those queues of which this worker may take more."""
-        rooms = self._hand_out.rooms() if self.parked.found else {}
-        return [each for each in self.parked.found if rooms.get(each[0], 1) > 0]
-
-    def _look_for_parked(self, session: Session) -> None:
-        since, known = self.parked.begin(), self._hand_out.known
-        names = session.read("parked_names", self._hand_out.features)
-        found = [(queue, name) for queue, name in names if name in known and queue in self._queues]
-        self.parked.looked(since, found, events=self._events_arrive())
-
-    def _claim_named(self, session: Session, queue: str, name: str, most: int) -> Claims:
-        worker_id, repeated = self._membership.worker_id, self._takes_repeated()
+    def claim_parked(self, session: Session, queue: str, name: str, most: int) -> Claims:
+        """Claims up to *most* parked tasks of that name."""
+        worker_id, repeated = self._lease.worker_id, self._takes_repeated()
         return self._outcomes.recorder.claim(
             session, lambda t: tasks.claim(t, worker_id, queue, most, name, repeated=repeated)
         )
 
     def any_due(self, session: Session) -> bool:
         """Whether anything is left to claim now."""
-        self._maybe_ready = self._any_ready(session) or self._next_due <= clock.monotonic()
+        self._maybe_ready = self._any_ready(session)
         return self._maybe_ready
 
     def still_opens(self, session: Session) -> bool:
@@ -255,17 +195,11 @@ class Intake:
     @property
     def looks_again(self) -> bool:
         """Whether it is known that there may be something to claim."""
-        return self._maybe_ready or bool(self.parked.found)
+        return self._maybe_ready
 
     def deadline(self) -> float:
         """The monotonic time at which there is something to look for or to claim."""
         if self._maybe_ready and self._wanted_soon():
             return 0.0
-        room, until = self._allowed(self._hand_out.room()) > 0, self._hindrances.until
-        moments = [max(self._next_due, until(PROMOTE))]
-        look = 0.0 if room and self._parked_with_room() else self.parked.next_look
-        if look is not None:
-            moments.append(max(look, until(CLAIM_PARKED)))
-        if room:
-            moments.append(max(self._next_poll, until(CLAIM)))
-        return min(moments)
+        room = self._allowed(self._dispatcher.room()) > 0
+        return max(self._next_poll, self._attempts.until) if room else math.inf

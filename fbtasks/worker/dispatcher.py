@@ -10,18 +10,18 @@ from typing import Any, Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConflictError
-from fbtasks.features.limits.gating import Gating
+from fbtasks.feature import Features
 from fbtasks.firebird.session import Session
+from fbtasks.queue import tasks as queue
 from fbtasks.queue.recording import ATTEMPTS
 from fbtasks.queue.results import now
-from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.tasks.definition import Task
-from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
+from fbtasks.timing import Quiet
+from fbtasks.worker.claiming import in_batches
 from fbtasks.worker.hooks import FailureHooks
-from fbtasks.worker.membership import Membership
+from fbtasks.worker.lease import Lease
 from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
-from fbtasks.worker.parked import UnknownNames
 from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
@@ -30,25 +30,63 @@ HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
 
 
-class HandOut:
+class UnknownNames:
+    """Says in the log which names this worker met and does not know: one line for each name and minute.
+
+    The same of features that tasks need and the worker lacks.
+    """
+
+    def __init__(self) -> None:
+        self._met: Counter[tuple[str, str]] = Counter()
+        self._quiet = Quiet()
+
+    def meet(self, name: str, feature: str = "") -> None:
+        """A task of that name is parked, because of the *feature* that is lacking, or else of its name."""
+        self._met[name, feature] += 1
+
+    @property
+    def next_line(self) -> float | None:
+        """The monotonic time at which something is to be said."""
+        return min(map(self._quiet.until, self._met), default=None)
+
+    def say(self, *, at_once: bool = False) -> None:
+        """Says what is due, or *at_once* all that has not been said."""
+        for met in [met for met in self._met if self._quiet.over(met) or at_once]:
+            count = self._met.pop(met)
+            logger.error(
+                "%d %s named %r %s parked: this worker %s.",
+                count,
+                "task" if count == 1 else "tasks",
+                met[0],
+                "is" if count == 1 else "are",
+                f"has no feature {met[1]}, which it needs. Start a worker of an app that has it"
+                if met[1]
+                else "knows no task of that name. Start a worker that imports it",
+            )
+
+
+class Dispatcher:
     """Claims between the database and the executor, and how many more there is room for."""
 
     def __init__(
         self,
         tasks: Mapping[str, Task[..., Any]],
         executor: Executor,
-        membership: Membership,
+        lease: Lease,
         outcomes: Outcomes,
         hooks: FailureHooks,
-        gating: Gating,
+        features: Features,
         own_limits: Mapping[str, int],
-        features: str,
     ) -> None:
         """*tasks*: those that the executor can run. *own_limits*: how many of a queue may be here at a time."""
-        self.features = features
-        """The names of those of other distributions that it has, each between spaces."""
+        self.features = features.names
+        self._receiving = features.which("received")[::-1]
+        self._shown = frozenset(
+            name for name, task in tasks.items() if any(each.receives(task) for each in self._receiving)
+        )
+        """Tasks whose claims features are to see that were not held back."""
         self._executor = executor
-        self._membership = membership
+        self._lease = lease
         self._outcomes = outcomes
         self._hooks = hooks
         self._claims: deque[Claim] = deque()
@@ -61,10 +99,9 @@ class HandOut:
             name: task.options.batching[0] for name, task in tasks.items() if task.options.batching is not None
         }
         """Of tasks whose calls are run in batches: how many at most."""
-        self._gating = gating
         self._own_limits = own_limits
-        self._ungated = False
-        """Whether a task was claimed that has not passed the gates of its limits."""
+        self._to_show = False
+        """Whether one of these was claimed."""
         self._to_check = False
         """Whether a task with a window was claimed, which may be closed."""
         self._has_extras = False
@@ -75,15 +112,18 @@ class HandOut:
         """Queues whose limits had no room for more when they were claimed from last."""
         self.unknown = UnknownNames()
         self.stops_requested = False
-        """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
+        """Whether an event or a heartbeat has told that something is to be stopped here."""
 
     def __bool__(self) -> bool:
         return bool(self._claims)
 
     @property
     def deadline(self) -> float | None:
-        """The monotonic time at which what waits for the executor is to be given back."""
-        return self._since + HELD_TOO_LONG if self._claims else None
+        """The monotonic time at which what waits for the executor is to be given back, or the log to have a line."""
+        line = self.unknown.next_line
+        if not self._claims:
+            return line
+        return self._since + HELD_TOO_LONG if line is None else min(line, self._since + HELD_TOO_LONG)
 
     def room(self) -> int:
         """How many more claims can be handed out soon."""
@@ -105,8 +145,8 @@ class HandOut:
 
     @property
     def has_limits(self) -> bool:
-        """Whether this worker knows tasks that have limits, or batches."""
-        return self._gating.has_any
+        """Whether this worker knows tasks that features hold back."""
+        return bool(self._shown)
 
     @property
     def gathering(self) -> bool:
@@ -122,11 +162,10 @@ class HandOut:
         """Takes what has ended in the executor, and what that has given back."""
         if ended := self._executor.collect():
             self.keep(ended)
-        if progress := self._executor.take_progress():
-            self._outcomes.recorder.notes.add(progress)
         if returned := self._executor.take_back():
             self._claims.extendleft(reversed(returned))
             self._since = clock.monotonic()
+        self.unknown.say()
 
     def keep(self, ended: Iterable[Finished]) -> None:
         """Has the outcomes recorded."""
@@ -141,12 +180,11 @@ class HandOut:
     def take(self, claims: list[Claim]) -> None:
         """Keeps what was claimed until it is handed out; what no process here can run is parked."""
         if self._batches:
-            claims = in_batches(claims, self._batches, self._gating.passes)
-        has_gates = self._gating.has_any
+            claims = in_batches(claims, self._batches)
         for claim in claims:
             if claim.name in self.known:
                 self._claims.append(claim)
-                self._ungated |= has_gates and not self._gating.passes(claim)
+                self._to_show |= claim.name in self._shown and not claim.gated
                 self._to_check |= claim.name in self._windows
                 self._has_extras |= any(each.has_extras for each in claim.members or (claim,))
             else:
@@ -159,8 +197,8 @@ class HandOut:
         """Hands out what was claimed, as far as the executor takes it."""
         if self._has_extras:
             self._park_lacking(session)
-        if self._ungated:
-            self._put_before(session)
+        if self._to_show:
+            self._show(session)
         if self._to_check:
             self._put_off(session)
         while self._claims and (room := self._executor.free()) > 0 and not self._is_overdue():
@@ -197,36 +235,43 @@ class HandOut:
         needed = session.read("extras", claim.id) if claim.has_extras else ()
         return next((name for (name,) in needed if f" {name} " not in self.features), "")
 
-    def _put_before(self, session: Session) -> None:
-        """Has tasks that were enqueued without their limits wait before the gates of those."""
-        passing: deque[Claim] = deque()
-        for claim in self._claims:
-            if self._gating.passes(claim):
-                passing.append(claim)
-            elif (fed := with_inputs(session, claim) if claim.fed else claim) is None:
-                self._outcomes.end(claim, INPUTS_GONE)
-            else:
-                self._outcomes.end(claim, self._gating.outcome(with_payload(session, fed)))
-        self._claims = passing
-        self._ungated = False
+    def _show(self, session: Session) -> None:
+        """Has features see what was claimed without having been held back."""
+        claims, self._claims = self._claims, deque()
+        for claim in claims:
+            if claim.name not in self._shown or claim.gated:
+                self._claims.append(claim)
+            elif (received := self._received(session, claim)) is not None:
+                self._claims.append(received)
+        self._to_show = False
+
+    def _received(self, session: Session, claim: Claim) -> Claim | None:
+        """Returns *claim* with all that features put into it. None when one of them has ended it."""
+        for feature in self._receiving:
+            found = feature.received(session, claim)
+            if not isinstance(found, Claim):
+                self._outcomes.end(claim, found)
+                return None
+            claim = found
+        if claim.fed:
+            lacks = "that reads what it is given"
+            self.unknown.meet(claim.name, lacks)
+            self._outcomes.end(claim, Parked(lacks))
+            return None
+        return claim
 
     def _feed_first(self, session: Session) -> bool:
-        """Reads what the first claim is to be given. Ends it when that is not there any more; then False."""
+        """Has features read what the first claim is to be given. False when it has ended by that."""
         first = self._claims.popleft()
-        fed = []
-        for claim in first.members or (first,):
-            one = with_inputs(session, claim) if claim.fed else claim
-            if one is None:
-                self._outcomes.end(claim, INPUTS_GONE)
-            else:
-                fed.append(one)
+        parts = (self._received(session, each) if each.fed else each for each in first.members or (first,))
+        fed = [each for each in parts if each is not None]
         if fed:
             self._claims.appendleft(batch_of(fed) if first.members else fed[0])
         return bool(fed)
 
     def _next(self, session: Session, most: int) -> list[Claim]:
         """Up to *most* claims that the executor is to have next, as far as their payloads are here; or one suspect."""
-        self._claims[0] = first = with_payload(session, self._claims[0])
+        self._claims[0] = first = queue.with_payload(session, self._claims[0])
         if first.suspect:
             return [first] if self._executor.idle() else []
         here = takewhile(lambda claim: claim.payload is not None and not (claim.suspect or claim.fed), self._claims)
@@ -263,11 +308,15 @@ class HandOut:
                 self._outcomes.end(claim, Released())
             self._executor.begin(claim, allowed=bool(allowed))
 
+    def request_stops(self) -> None:
+        """Something is to be stopped here, as an event has told; from any thread."""
+        self.stops_requested = True
+
     def stop_cancelled(self, session: Session) -> None:
         """Stops what is to be stopped on request."""
         if self.stops_requested:
             self.stops_requested = False
-            for (task,) in session.read("stops", self._membership.worker_id):
+            for (task,) in session.read("stops", self._lease.worker_id):
                 self._executor.interrupt(*self._stopping(task))
 
     def _stopping(self, task: int) -> tuple[int, Outcome]:
@@ -280,8 +329,8 @@ class HandOut:
 
     def _is_overdue(self) -> bool:
         """Whether the worker was stopped for a while, so that what it holds may be another worker's by now."""
-        if self._membership.monitor.overdue:
-            self._membership.beat_soon()
+        if self._lease.monitor.overdue:
+            self._lease.beat_soon()
             return True
         return False
 
@@ -297,7 +346,7 @@ class HandOut:
             for claim in self._claims:
                 self._outcomes.end(claim, Released())
             self._claims.clear()
-            self._outcomes.record(session, self._membership.worker_id)
+            self._outcomes.record(session, self._lease.worker_id)
 
     def settle(self, session: Session) -> None:
         """Compares, by their tokens, what the database says this worker holds with what it does.
@@ -306,7 +355,7 @@ class HandOut:
         lost is simply written again: with its claim gone it changes nothing.
         """
         self.collect()  # what the executor has given up is in no list otherwise
-        held = {(task, claim_id) for task, claim_id in session.read("held_by", self._membership.worker_id)}
+        held = {(task, claim_id) for task, claim_id in session.read("held_by", self._lease.worker_id)}
         for task, claim_id in held - {(claim.id, claim.claim_id) for claim in self.held()}:
             self._outcomes.end(Claim(task, claim_id), Released())
         standing: deque[Claim] = deque()

@@ -55,7 +55,7 @@ class Burst:
             logger.info("Left in queue %s: %d %s %s.", queue, count, "task" if count == 1 else "tasks", what)
 
 
-class Draining:
+class Drain:
     """Whether the worker is to end."""
 
     def __init__(self, grace: float, when_begun: Callable[[], None]) -> None:

@@ -20,19 +20,20 @@ from fbtasks.queue.register.registration import Registration
 from fbtasks.queue.shares import Share, share_text
 from fbtasks.tasks.call import HeartbeatReply
 from fbtasks.version import VERSION
-from fbtasks.worker.backoff import SOON
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.child_status import ChildStatus
 
 logger = logging.getLogger("fbtasks.worker")
 
+SOON: Final = 0.4
+"""Seconds between two attempts, at the most, while the worker may still be in time to keep what it holds."""
 _HELD_UP: Final = 2
 """Heartbeats in a row that do not renew the lease, until that is said."""
 RESCUE_ATTEMPTS: Final = 10
 """Attempts to declare a neighbour dead, whose row another transaction may hold; the next heartbeat tries again."""
 
 
-class Membership:
+class Lease:
     """Registers the worker, renews its lease, and takes over what dead neighbours held."""
 
     def __init__(self, options: WorkerOptions, tasks: Iterable[str], settings: Settings, features: str) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fbtasks.system.showing import count, shorten
+from fbtasks.system.showing import shorten
 from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
     Claim,
     Crashed,
     Failed,
+    FeatureOutcome,
     Finished,
     Parked,
     Postponed,
     Released,
-    Replaced,
     Retry,
     Snoozed,
     Succeeded,
@@ -72,9 +72,8 @@ def log_outcome(finished: Finished) -> None:
             _say(
                 logging.INFO, claim, "has done some of its changes in %.3f s; the others follow in their turn.", elapsed
             )
-        case Replaced(plan, _):
-            steps = count(plan.step_count(), "task")
-            _say(logging.INFO, claim, "has a workflow of %s in its place after %.3f s.", steps, elapsed)
+        case FeatureOutcome() as own:
+            _say(logging.INFO, claim, "%s after %.3f s.", own.text(), elapsed)
         case Released():
             _say(logging.INFO, claim, "was given back.")
         case Postponed(delay):

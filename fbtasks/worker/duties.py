@@ -1,0 +1,207 @@
+"""What a worker does now and then beside its tasks: one thing a turn. What becomes of it holds nothing else up."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+from fbtasks import timing as clock
+from fbtasks.config import Settings
+from fbtasks.errors import ConflictError, DatabaseError, StatementRefused
+from fbtasks.feature import Duty
+from fbtasks.firebird.session import Session
+from fbtasks.queue import tasks
+from fbtasks.queue.tasks import BATCH
+from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
+from fbtasks.tasks.call import Said
+from fbtasks.timing import Backoff, Quiet
+from fbtasks.worker.hooks import FailureHooks
+from fbtasks.worker.lease import Lease
+from fbtasks.worker.outcomes import Outcomes
+
+logger = logging.getLogger("fbtasks.worker")
+T = TypeVar("T")
+FIRST: Final = 0.2
+LAST: Final = 5.0
+"""Seconds until what could not be done is tried again: twice as many each time, up to the latter."""
+DUE_FIRST: Final = 0.05
+DUE_LAST: Final = 30.0
+"""Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
+
+
+class Attempts:
+    """Attempts at one thing that another transaction may be in the way of.
+
+    The rows are the application's to lock as well. So a conflict that stays is no reason to give the connection up, nor
+    to leave off what has nothing to do with that row.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._backoff = Backoff(FIRST, LAST)
+        self._quiet = Quiet()
+
+    @property
+    def until(self) -> float:
+        """The monotonic time before which there is none; 0.0 when nothing is in its way."""
+        return self._backoff.until
+
+    def attempt(self, act: Callable[[], T]) -> T | None:
+        """Returns what *act* returns; None when it met another transaction."""
+        try:
+            done = act()
+        except ConflictError as error:
+            self.failed(f"Another transaction is in the way of {self._what}: {error}.")
+            return None
+        self._backoff.reset()
+        return done
+
+    def failed(self, said: str, *, traceback: bool = False) -> None:
+        """Waits for a while, which is twice as long each time, and has the log say so once a minute."""
+        self._backoff.wait()
+        if self._quiet.over():
+            logger.warning("%s It is tried again; all else goes on.", said, exc_info=traceback)
+
+
+class _Kept:
+    """A duty, and what has become of it."""
+
+    def __init__(self, feature: str, duty: Duty) -> None:
+        self.feature = feature
+        self.duty = duty
+        self.attempts = Attempts(duty.name)
+
+    def due(self, *, draining: bool) -> float:
+        if draining and not self.duty.while_draining:
+            return math.inf
+        return max(self.duty.due(), self.attempts.until)
+
+    def attempt(self, act: Callable[[], T]) -> T | None:
+        try:
+            return self.attempts.attempt(act)
+        except StatementRefused as error:
+            self.attempts.failed(f"The database refuses {self.duty.name}: {error}.")
+        except DatabaseError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a feature may be anybody's
+            name = type(error).__name__
+            self.attempts.failed(f"{self.duty.name} raised {name}: {error}.", traceback=True)
+        return None
+
+
+class Duties:
+    """The duties of one worker."""
+
+    def __init__(self, duties: Iterable[tuple[str, Duty]]) -> None:
+        """*duties*, each with the name of its feature, or an empty one."""
+        self._kept = deque(_Kept(*each) for each in duties)
+
+    def __iter__(self) -> Iterator[Duty]:
+        return (each.duty for each in self._kept)
+
+    def due(self, *, draining: bool) -> float:
+        """The monotonic time at which there is something to do."""
+        return min((each.due(draining=draining) for each in self._kept), default=math.inf)
+
+    def do(self, session: Session, *, draining: bool) -> bool:
+        """Does one that is due, each in its turn. Whether there may be something to claim now."""
+        now = clock.monotonic()
+        for nth, each in enumerate(self._kept):
+            if each.due(draining=draining) <= now:
+                self._kept.rotate(-nth - 1)
+                return bool(each.attempt(lambda: each.duty.do(session)))  # noqa: B023  # at once
+        return False
+
+    def pending(self) -> bool:
+        """Whether a worker that is to leave when nothing is left has something to do still."""
+        return self.due(draining=False) <= clock.monotonic() or any(duty.pending() for duty in self)
+
+    def tell(self, said: Said) -> None:
+        """A task has *said* something to a feature."""
+        for each in self._kept:
+            if each.feature == said.feature:
+                each.duty.told(said)
+
+    def begin(self, session: Session) -> None:
+        """The worker starts. Raises what these raise."""
+        for duty in self:
+            duty.begin(session)
+
+    def finish(self, session: Session) -> None:
+        """The worker ends."""
+        for each in self._kept:
+            each.attempt(lambda: each.duty.finish(session))  # noqa: B023
+
+
+class Promotion(Duty):
+    """Makes scheduled tasks ready that are due."""
+
+    name = "looking for scheduled tasks that are due"
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def due(self) -> float:
+        """When its time comes."""
+        return self._next
+
+    def heard(self) -> None:
+        """Has it look again soon."""
+        self._next = 0.0
+
+    def expect(self, seconds: float | None) -> None:
+        """The next scheduled task is due in so many seconds; None: nothing was said of it."""
+        if seconds is not None:
+            self._next = min(self._next, clock.monotonic() + seconds)
+
+    def do(self, session: Session) -> bool:
+        """Does it, and sees when there is more to do."""
+        self._next = clock.monotonic() + DUE_LAST  # an event that comes while this looks has it look again
+        try:
+            promoted, due = session.run(tasks.promote, point="promote")
+        except ConflictError:
+            self._next = 0.0
+            raise
+        # Another worker may hold what is due.
+        self.expect(due if due is None or promoted else max(due, DUE_FIRST))
+        return bool(promoted)
+
+
+class Upkeep(Duty):
+    """Housekeeping, and rows without a worker."""
+
+    name = "housekeeping"
+
+    def __init__(self, settings: Settings, hooks: FailureHooks, lease: Lease, outcomes: Outcomes) -> None:
+        self._housekeeping = Housekeeping(settings)
+        self._hooks = hooks
+        self._lease = lease
+        self._outcomes = outcomes
+        self._ended = 0
+        """How many claims had ended at the last turn."""
+        self.next_turn = 0.0
+        """The monotonic time of the next turn."""
+
+    def due(self) -> float:
+        """When its time comes."""
+        large, self._outcomes.large = self._outcomes.large, 0
+        self._housekeeping.room.want(large)
+        return min(self.next_turn, self._housekeeping.room.next_turn)
+
+    def do(self, session: Session) -> bool:
+        """Does it, and sees when there is more to do."""
+        now, room = clock.monotonic(), self._housekeeping.room
+        if now >= self.next_turn:
+            ended, self._ended = self._ended, self._outcomes.tally.total()
+            room.want(self._ended - ended)
+            # Before others read in the order of an index what has been deleted: see FBTASKS_CORE.VISIT.
+            room.turn(session)
+            release_orphans(session, self._lease.worker_id)
+            # Else the hooks of parked tasks that are failed could take longer than they need to come.
+            self.next_turn = now + self._housekeeping.turn(session, give_up=len(self._hooks) < BATCH)
+            self._hooks.look_up(self._housekeeping.take_given_up())
+        room.turn(session)
+        return False

@@ -1,0 +1,130 @@
+"""What a worker does now and then: one thing a turn, and whatever becomes of it, the others go on."""
+
+import pytest
+
+from fbtasks import timing as clock
+from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
+from fbtasks.feature import Duty, Every
+from fbtasks.tasks.call import Said
+from fbtasks.worker.duties import Duties
+
+
+@pytest.fixture
+def now(monkeypatch):
+    moment = [1000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: moment[0])
+    return moment
+
+
+class Scripted(Duty):
+    """It is always due, and raises what it is given."""
+
+    def __init__(self, name, *raises, while_draining=False):
+        self.name = name
+        self.raises = list(raises)
+        self.while_draining = while_draining
+        self.times = []
+        self.said = []
+
+    def due(self):
+        return 0.0
+
+    def do(self, session):
+        self.times.append(clock.monotonic())
+        if self.raises:
+            raise self.raises.pop(0)
+        return True
+
+    def told(self, said):
+        self.said.append(said.data)
+
+    def finish(self, session):
+        raise KeyError("left over")
+
+
+def run(duties, turns, draining=False):
+    return [duties.do(None, draining=draining) for _ in range(turns)]
+
+
+def test_one_is_done_a_turn_and_each_has_its_turn(now):
+    first, second = Scripted("one"), Scripted("two")
+    duties = Duties([("", first), ("", second)])
+    assert run(duties, 4) == [True] * 4
+    assert (len(first.times), len(second.times)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConflictError("held"), "Another transaction is in the way of one: held. It is tried again; all else goes on."),
+        (StatementRefused("no"), "The database refuses one: no. It is tried again; all else goes on."),
+        (KeyError("x"), "one raised KeyError: 'x'. It is tried again; all else goes on."),
+    ],
+)
+def test_one_that_fails_is_left_alone_for_a_while_that_grows(now, caplog, error, said):
+    bad, good = Scripted("one", error, error, error), Scripted("two")
+    duties = Duties([("", bad), ("", good)])
+    began = now[0]
+    for _ in range(40):
+        run(duties, 2)
+        now[0] += 0.1
+    assert [round(moment - began, 1) for moment in bad.times[:4]] == [0.0, 0.2, 0.6, 1.4]
+    assert len(good.times) > 30
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert bool(caplog.records[0].exc_info) == isinstance(error, KeyError)
+    bad.raises.append(error)
+    now[0] += 60
+    run(duties, 2)
+    assert len(caplog.records) == 2
+
+
+def test_a_lost_connection_is_the_workers_business(now):
+    with pytest.raises(DatabaseUnavailable):
+        Duties([("", Scripted("one", DatabaseUnavailable()))]).do(None, draining=False)
+
+
+def test_some_are_done_while_a_worker_drains_too(now):
+    first, second = Scripted("one"), Scripted("two", while_draining=True)
+    duties = Duties([("", first), ("", second)])
+    assert run(duties, 2, draining=True) == [True, True]
+    assert (len(first.times), len(second.times)) == (0, 2)
+    assert Duties([("", first)]).due(draining=True) == float("inf")
+
+
+def test_each_hears_what_was_said_to_its_feature_and_all_finish(now, caplog):
+    first, second = Scripted("one"), Scripted("two")
+    duties = Duties([("a", first), ("b", second)])
+    duties.tell(Said(1, 1, "b", b"x"))
+    duties.tell(Said(1, 1, "c", b"y"))
+    assert (first.said, second.said) == ([], [b"x"])
+    duties.finish(None)
+    assert len(caplog.records) == 2
+
+
+def test_a_part_of_upkeep_comes_sooner_while_there_is_more(now):
+    left, done = [True, True, False, False], []
+
+    def part(session):
+        done.append(now[0] - 1000)
+        return left.pop(0)
+
+    each = Every("forgetting", 600.0, part, feeds=True)
+    duties = Duties([("", each)])
+    assert duties.pending()
+    for _ in range(700):
+        duties.do(None, draining=False)
+        now[0] += 1
+        if len(done) == 1:
+            assert each.pending()
+    assert done == [0, 1, 2, 602]
+    assert not duties.pending()
+
+
+def test_a_part_of_upkeep_that_meets_another_transaction_comes_again_in_a_minute(now):
+    def part(session):
+        raise ConflictError("held")
+
+    each = Every("forgetting", 600.0, part)
+    duties = Duties([("", each)])
+    duties.do(None, draining=False)
+    assert duties.due(draining=False) == now[0] + 60
