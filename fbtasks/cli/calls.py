@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fbtasks.app import FBTasks
+from fbtasks import FBTasks
 from fbtasks.cli.options import DatabaseArgs, Seconds, announce, json_argument, json_option, with_database
 from fbtasks.cli.output import answer, failure, print_json, say
 from fbtasks.errors import (

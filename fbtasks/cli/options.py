@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from fbtasks.app import FBTasks
+from fbtasks import FBTasks
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.importing import import_app

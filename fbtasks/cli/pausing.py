@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from fbtasks.app import FBTasks
+from fbtasks import FBTasks
 from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, with_database
 from fbtasks.cli.output import answer
 from fbtasks.queue.operations import pausing as service

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from fbtasks.app import FBTasks
+from fbtasks import FBTasks
 from fbtasks.cli.options import Seconds, announce
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.queue.register.hosts import host_name

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from fbtasks import AsyncResult, FBTasks
 from fbtasks import timing as clock
-from fbtasks.app import AsyncResult, FBTasks
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.run.runner import Runner

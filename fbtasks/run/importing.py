@@ -8,7 +8,7 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Final
 
-from fbtasks.app import FBTasks
+from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
 from fbtasks.tasks.definition import Task
 from fbtasks.tasks.modules import import_named

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from fbtasks.app import FBTasks
+from fbtasks import FBTasks
 from fbtasks.database.migrate import check_identity
 from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions

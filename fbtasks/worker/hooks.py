@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.app import FBTasks
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
@@ -17,6 +16,9 @@ from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.timing import Backoff
 from fbtasks.worker.pools.base import Executor
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger("fbtasks.worker")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fbtasks.app import FBTasks, Task
 from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
 from fbtasks.run.invocation import ONCE, Invocation, invocation_of
 from fbtasks.tasks.call import Claim, Failed, Outcome, Retry, Several
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks, Task
 
 HOOKS: Final = 60.0
 """Seconds that the on_failure hooks of a task may take together."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
-from fbtasks.app import FBTasks
 from fbtasks.database.database import SHUT_DOWN_LOOK
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -33,6 +33,9 @@ from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
 from fbtasks.worker.parked import Parked
 from fbtasks.worker.pools.base import Executor
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger("fbtasks.worker")
 

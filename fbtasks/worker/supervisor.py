@@ -6,9 +6,9 @@ import logging
 import os
 import sys
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
-from fbtasks.app import FBTasks
 from fbtasks.database.migrate import check_identity
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.worker.heartbeat_process import HeartbeatProcess
@@ -19,6 +19,9 @@ from fbtasks.worker.pools.children import ChildExecutor
 from fbtasks.worker.pools.processes import interpreter, keep_children
 from fbtasks.worker.pools.solo import SoloExecutor
 from fbtasks.worker.signals import Signals
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger("fbtasks.worker")
 

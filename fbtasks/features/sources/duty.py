@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import timing as clock
-from fbtasks.app import FBTasks
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -36,7 +35,7 @@ from fbtasks.timing import Backoff, Quiet
 from fbtasks.worker.logs.task_log import one_line
 
 if TYPE_CHECKING:
-    from fbtasks.app import Task
+    from fbtasks.app import FBTasks, Task
 
 logger = logging.getLogger("fbtasks.worker")
 

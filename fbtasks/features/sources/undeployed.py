@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from fbtasks.app import FBTasks
 from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.feature import Every, Worker
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.subscription import Kind
 from fbtasks.firebird.session import Session
 from fbtasks.system.showing import sentence
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger("fbtasks.worker")
 

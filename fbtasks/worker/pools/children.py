@@ -11,10 +11,9 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.app import FBTasks
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, Outcome, Released, Said
@@ -25,6 +24,9 @@ from fbtasks.worker.pools.channel import LONGEST
 from fbtasks.worker.pools.process import Child, Run
 from fbtasks.worker.pools.starting import Starter
 from fbtasks.worker.pools.wire import Ended, Reported
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0

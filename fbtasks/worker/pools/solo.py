@@ -6,9 +6,9 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
-from fbtasks.app import FBTasks
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.run.invocation import Failure
@@ -18,6 +18,9 @@ from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Relea
 from fbtasks.tasks.reports import Reports
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.pools.base import Executor
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 
 class _Beats(Reports):

@@ -19,6 +19,7 @@ from fbtasks.features.sources.store.capture import check_column
 from fbtasks.features.sources.store.expressions import Value, concatenated, most, record, value
 from fbtasks.features.sources.store.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column, Table, quoted
 from fbtasks.features.sources.store.texts import charset_of, constant
+from fbtasks.firebird.driver.charsets import encoded
 from fbtasks.system.showing import count
 
 NAME: Final = "fbtasks:"
@@ -203,7 +204,7 @@ def _check_fits(text: str, name: str, column: Column, poll: Poll) -> None:
     if not text.isascii():
         charset = charset_of(column, source.charset, poll.table, "poll_table") or "UTF8"
         try:
-            data = texts.encoded(text, charset)
+            data = encoded(text, charset)
         except LookupError:
             raise _refusal(
                 source, f"{what} has CHARACTER SET {charset}, which Python does not know. Give {name}= in ASCII"

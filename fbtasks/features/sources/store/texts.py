@@ -11,6 +11,7 @@ from typing import Final
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.features.sources.store.tables import Column, Table, meant, quoted
+from fbtasks.firebird.driver.charsets import encoded
 from fbtasks.system.checks import did_you_mean
 
 TOKEN: Final = re.compile(
@@ -22,8 +23,6 @@ TOKEN: Final = re.compile(
     re.DOTALL,
 )
 """Comments, texts, quoted names and words, each whole; else one character, or the beginning of an endless comment."""
-_CODECS: Final = {"TIS620": "tis_620", "CP943C": "cp932", "CYRL": "cp866"}
-"""Python's names for character sets of the engine that the driver does not know."""
 
 
 def charset_of(column: Column, charset: str | None, table: Table, where: str) -> str | None:
@@ -44,19 +43,6 @@ def charset_of(column: Column, charset: str | None, table: Table, where: str) ->
             f"the database knows no character set {charset!r}.{did_you_mean(charset, table.charsets)}"
         )
     return charset
-
-
-def encoded(text: str, charset: str) -> bytes | None:
-    """Returns *text* as the engine writes it in *charset*; None when that does not have all its letters.
-
-    Raises :class:`LookupError` for a character set that Python does not know.
-    """
-    from firebird.driver.core import CHARSET_MAP
-
-    try:
-        return text.encode(_CODECS.get(charset) or CHARSET_MAP.get(charset) or charset)
-    except UnicodeEncodeError:
-        return None
 
 
 def constant(text: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.run.importing import import_app, refuse_green_threads
@@ -16,6 +16,9 @@ from fbtasks.worker.pools.child.link import Link, ending
 from fbtasks.worker.pools.child.servers import ProcessServer, Server, ThreadServer
 from fbtasks.worker.pools.processes import SCARCE
 from fbtasks.worker.pools.wire import Ready
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 
 def _server_of(mode: str) -> Callable[[FBTasks, Link, int], Server]:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
-from fbtasks.app import FBTasks
 from fbtasks.run.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.run.invocation import Failure, RunResult
 from fbtasks.run.runner import Runner
@@ -21,6 +21,9 @@ from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.pools.child.link import Link, ending
 from fbtasks.worker.pools.wire import HOOK, Assignment, receive_task
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 
 class Server:
