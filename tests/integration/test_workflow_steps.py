@@ -145,17 +145,17 @@ def test_groups_in_a_group_failures_and_what_is_cancelled(app, steps):
     assert isinstance(values[2], TaskRevoked)
     assert isinstance(failure(found), ValueError)
     with app.database.session() as session:
-        execute(app, "UPDATE QUEUE_CELERY SET EXPIRE_TIME = STORE_TIME - 1")
-        assert session.call("FBTASKS_CELERY.PRUNE", 500) == 1
+        execute(app, "UPDATE QUEUE_GROUP_SAVED SET EXPIRE_TIME = QUEUE_NOW() - 1")
+        assert session.call("FBTASKS_WORKFLOWS.FORGET_SAVED", 500) == 1
     assert app.GroupResult.restore(result.id) is None
 
 
 def test_saved_groups_are_forgotten_with_all_else(app, steps):
     group(steps.add.s(1)).delay().save()
-    execute(app, "UPDATE QUEUE_CELERY SET EXPIRE_TIME = STORE_TIME - 1")
+    execute(app, "UPDATE QUEUE_GROUP_SAVED SET EXPIRE_TIME = QUEUE_NOW() - 1")
     with app.database.session() as session:
         Keeper(app).turn(session)
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_CELERY") == 0
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_GROUP_SAVED") == 0
 
 
 def test_groups_that_follow_each_other_are_cancelled_at_once(app, steps):

@@ -96,6 +96,7 @@ def workflows(app):
         (group(add.s(1), add.s(2)) | add.s(5) | group(add.s(1), add.s(1))).delay(),
         (bad.s() | add.s(1)).apply_async(link_error=told.s()),
     ]
+    group(add.s(1), add.s(2)).delay().save()
     drain(app)
     assert [results[0].get(timeout=1), results[1].get(timeout=1)] == [6, 13]
     assert service.retry(app.database, [str(one(app, "SELECT ID FROM QUEUE_HISTORY WHERE NAME = 'bad'"))]).count == 1

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fbtasks.feature import Feature, Told
+from fbtasks.feature import Duty, Every, Feature, Told, Worker
 from fbtasks.features.workflows import store
 from fbtasks.features.workflows.plan import Plan
 from fbtasks.features.workflows.replaced import Replaced
@@ -17,7 +17,6 @@ from fbtasks.tasks.call import Batch, Call, Claim, Enqueued, Finished, Outcome, 
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-    from fbtasks.firebird.session import Session
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
     from fbtasks.tasks.call import TaskRow
@@ -81,6 +80,10 @@ class Workflows(Feature):
             self.app.database.make_ready()
             self.app.database.use(lambda session: store.note_group_queues(session, new))
             self._group_queues |= new
+
+    def duties(self, worker: Worker) -> Iterator[Duty]:
+        """Forgets saved groups whose time is over."""
+        yield Every("forgetting groups that were saved", 60.0, store.forget_saved)
 
     def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
         """Returns why a step waits."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from fbtasks import timing as clock
-from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeout, TaskNotFound
 from fbtasks.features.workflows.node_result import NodeResult, revoke_all
 from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 KEPT: Final = timedelta(days=30)
 """How long the members of a group are known at least, that is saved; longer where results are."""
-_NAME: Final = "fbtasks-group-{}"
 
 
 class GroupResult(NodeResult):
@@ -55,8 +53,8 @@ class GroupResult(NodeResult):
         """Returns the group of that *id*, which was saved; None when it is not known, or not known any more."""
         if app is None:
             raise ConfigurationError(f"GroupResult.restore({id!r:.80}) needs its app: restore(id, app=app).")
-        data = app.database.use(lambda session: session.run(lambda t: keyvalues.fetch(t, _name(id))))
-        return None if data is None else _made(json.loads(data), app)
+        found = app.database.use(lambda session: session.read("FBTASKS_WORKFLOWS_API.SAVED_GROUP", _checked(id)))
+        return _made(json.loads(bytes(found[0][0])), app) if found else None
 
     def save(self) -> str:
         """Has the database know the members, so that :meth:`restore` finds them for 30 days. Returns the id.
@@ -66,15 +64,15 @@ class GroupResult(NodeResult):
         if self.app is None:
             raise ConfigurationError("a group without tasks is not saved: its result is [].")
         data = json.dumps(_members(self)).encode("ascii")
-        lasts = max(KEPT, self.app.settings.result_expires).total_seconds()
-        store = partial(keyvalues.store, name=_name(self.id), value=data, final=False, expires=lasts)
-        self.app.database.use(lambda session: session.run(store))
+        lasts = max(KEPT, self.app.settings.result_expires) // timedelta(milliseconds=1)
+        row = _checked(self.id), lasts, data
+        self.app.database.use(lambda session: session.call("FBTASKS_WORKFLOWS_API.SAVE_GROUP", *row))
         return self.id
 
     def delete(self) -> None:
         """Forgets what :meth:`save` has written; the tasks and their outcomes stay."""
         if self.app is not None:
-            self.app.database.use(lambda session: session.call("FBTASKS_CELERY_API.DELETE_VALUE", _name(self.id)))
+            self.app.database.use(lambda session: session.call("FBTASKS_WORKFLOWS_API.FORGET_GROUP", _checked(self.id)))
 
     if not TYPE_CHECKING:
 
@@ -209,10 +207,10 @@ def _ended(task: AsyncResult[Any], wait: Wait, propagate: bool) -> Any:
         return error
 
 
-def _name(id: str | int) -> str:
+def _checked(id: str | int) -> str:
     if not isinstance(id, str | int) or isinstance(id, bool) or not id or len(str(id)) > 100:
         raise ConfigurationError(f"{checks.shown(id)} is not the id of a group: it is that of GroupResult.id.")
-    return _NAME.format(id)
+    return str(id)
 
 
 def _members(group: GroupResult) -> list[Any]:

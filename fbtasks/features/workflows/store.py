@@ -23,6 +23,8 @@ _GROUP: Final = -1
 _STALE: Final = 0
 _REPLACED: Final = 1
 """What QUEUE_REPLACE has done; 2: it has cancelled the task, as was asked before."""
+_SAVED: Final = 500
+"""Saved groups that are forgotten in one transaction."""
 _NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 
 
@@ -325,3 +327,8 @@ def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool
         cancelled, requested, is_left = transaction.call("FBTASKS_READER.CANCEL_MANY", *given)
         count, left = count + cancelled + requested, left or bool(is_left)
     return count, left
+
+
+def forget_saved(session: Session) -> bool:
+    """Forgets some of the groups that were saved for as long as they were to be. Returns whether there may be more."""
+    return bool(session.call("FBTASKS_WORKFLOWS.FORGET_SAVED", _SAVED) >= _SAVED)

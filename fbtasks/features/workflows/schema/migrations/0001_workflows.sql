@@ -36,6 +36,15 @@ CREATE TABLE QUEUE_NODE (
 -- the last one that has not ended.
 CREATE DESCENDING INDEX QUEUE_NODE_GROUP ON QUEUE_NODE (GROUP_ID, DONE, NUMBER)^
 
+-- Groups that were saved, so that their results are found by the id of the group.
+CREATE TABLE QUEUE_GROUP_SAVED (
+    ID VARCHAR(100) CHARACTER SET UTF8 NOT NULL PRIMARY KEY COLLATE UTF8,
+    EXPIRE_TIME TIMESTAMP NOT NULL,
+    -- The ids of the members, in JSON.
+    MEMBERS QUEUE_BINARY NOT NULL
+)^
+CREATE INDEX QUEUE_GROUP_SAVED_EXPIRE ON QUEUE_GROUP_SAVED (EXPIRE_TIME)^
+
 -- Nodes that one transaction has still to look at: those that ended by the end of another one, or are to be put back.
 CREATE GLOBAL TEMPORARY TABLE QUEUE_NODE_NEWS (
     NO_ BIGINT NOT NULL PRIMARY KEY,
