@@ -205,6 +205,8 @@ class Feature:
     def declare(self, task: Task[..., Any]) -> bool:
         """*task* becomes one of the app's: checks its options. Returns whether :meth:`prepare` is to see its calls.
 
+        It may give the task an ``invocation`` of its own (:class:`fbtasks.run.invocation.Invocation`).
+
         Raises :class:`TaskDefinitionError` for options that cannot be.
         """
         return True

@@ -19,7 +19,7 @@ from firebird.driver import DbWriteMode, connect_server
 from support.forkserver import forkserver
 from support.programs import command_line_in
 from support.signals import as_in_a_terminal
-from support.sql import adopt, execute
+from support.sql import FEATURES, adopt, execute
 
 from fbtasks import FBTasks
 from fbtasks.database.packages import queries
@@ -120,7 +120,7 @@ def template(tmp_path_factory):
 
 
 def _make_template(path):
-    app = FBTasks("maker", f"firebird://{path}")
+    app = FBTasks("maker", f"firebird://{path}", features=FEATURES)
     app.migrate()
     app.close()
     with connect_server("", user="SYSDBA") as server:
@@ -151,7 +151,7 @@ def _database_on_server():
     base, _, query = SERVER.partition("?")
     text = f"{base}.{uuid.uuid4().hex}" + (f"?{query}" if query else "")
     connections.connect(DatabaseURL.parse(text), create=True).close()
-    FBTasks("maker", text).migrate()
+    FBTasks("maker", text, features=FEATURES).migrate()
     try:
         yield text
     finally:
@@ -184,7 +184,7 @@ def _drop(url):
 
 @pytest.fixture
 def app(request, url):
-    app = FBTasks("test", url)
+    app = FBTasks("test", url, features=FEATURES)
     if SERVER is None and request.node.get_closest_marker("no_database") is None:
         with app.database.session() as session:
             adopt(session)

@@ -45,11 +45,10 @@ class Database:
     def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
         """*features*: those that the database is to have."""
         self.settings = settings
-        self.features = tuple(features)
+        self._features = tuple(features)
+        self._there: frozenset[str] = frozenset()
         self.as_found = False
-        """Whether one that is there is used with the features that it has, and a new one alone has *features*."""
-        self.there: frozenset[str] = frozenset()
-        """The names of the features that the database has, once it is ready."""
+        """Whether one that is there is used with the features that it has, and a new one alone gets *features*."""
         self.url = settings.url
         self._pool: Pool | None = None
         self._ready = self._created = False
@@ -202,12 +201,20 @@ class Database:
     def _find(self, session: Session) -> dict[str, features.Row]:
         """Finds out which features the database has."""
         found = features.rows(session)
-        self.there = frozenset(found)
+        self._there = frozenset(found)
         return found
 
     def _wanted(self, version: int | None) -> tuple[Part, ...]:
         """Returns the features that the database, whose schema has that version, is to have."""
-        return () if self.as_found and version else features.parts(self.features)
+        return () if self.as_found and version else features.parts(self._features)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Those that the database is to have; one that is used as it was found: those of them that it has."""
+        if not self.as_found:
+            return self._features
+        self.make_ready(create=False)
+        return tuple(each for each in self._features if each.schema is None or each.name in self._there)
 
     def _is_ready(self) -> bool:
         return self._ready

@@ -48,7 +48,7 @@ def following(tmp_path):
     root = tmp_path / "next"
     package = Path(fbtasks.__file__).parent
     shutil.copytree(package, root / "fbtasks", ignore=shutil.ignore_patterns("__pycache__"))
-    sql = root / "fbtasks" / "sql"
+    sql = root / "fbtasks" / "queue" / "schema"
     last = max((sql / "migrations").iterdir()).name
     script = "SET TERM ^ ;\n\nALTER TABLE QUEUE_CANCEL ADD NEXT_RELEASE SMALLINT^\n\nSET TERM ; ^\n"
     (sql / "migrations" / f"{int(last[:4]) + 1:04}_next.sql").write_text(script)

@@ -58,10 +58,8 @@ def routines(app):
     packages = with_hooks(ours(), map(features.answering, ours()[1:]))
     found = {(package, each.name): Routine(each.body) for package, inside in packages.items() for each in inside}
     fired = {}
-    steps = [
-        statement for part in ours() for migration in migrations(part) for statement in statements(migration.script)
-    ]
-    for statement in (*triggers(), *steps):
+    scripts = [migration.script for part in ours() for migration in migrations(part)]
+    for statement in (*triggers(), *(each for script in scripts for each in statements(script))):
         if match := re.match(r"CREATE (?:OR ALTER )?TRIGGER (\w+) FOR (\w+)", statement):
             found[None, match[1]] = Routine(statement)
             fired.setdefault(match[2], set()).add((None, match[1]))
@@ -115,11 +113,11 @@ def unsafe(found, fired, keys):
 def test_no_other_text_declares_a_cursor():
     """What the test above reads is all that there is."""
     folder = Path(fbtasks.__file__).parent
-    texts = [*folder.rglob("*.py"), folder / "sql" / "queries.sql", *(folder / "sql" / "migrations").iterdir()]
+    texts = [*folder.rglob("*.py"), *folder.rglob("queries.sql"), *folder.rglob("migrations/*.sql")]
     assert [path for path in texts if re.search(r"DECLARE \w+ CURSOR", path.read_text("utf-8"))] == []
 
 
-SCHEMA = ["QUEUE_FEATURE", "QUEUE_GENERATION", "QUEUE_IDENTITY", "QUEUE_SCHEMA", "QUEUE_SCHEMA_STEP"]
+SCHEMA = ["QUEUE_COLLECTED", "QUEUE_FEATURE", "QUEUE_GENERATION", "QUEUE_IDENTITY", "QUEUE_SCHEMA", "QUEUE_SCHEMA_STEP"]
 """Tables that are written when a database is made or migrated, before the copy is."""
 
 

@@ -20,7 +20,7 @@ from fbtasks.firebird import connections
 from fbtasks.firebird.facts import ask
 from fbtasks.firebird.session import Session, Transaction
 
-from .sql import adopt
+from .sql import FEATURES, adopt
 
 REFUSE = (
     "CREATE EXCEPTION EX_TEST_DDL 'This database is lent to other tests, too. A test that changes the schema or rights"
@@ -45,7 +45,10 @@ class Emptied:
         self._session: Session | None = None
         self._file: os.stat_result
         shutil.copyfile(template, self._master)
-        with closing(FBTasks("maker", f"firebird://{self._master}")) as app, app.connect() as connection:
+        with (
+            closing(FBTasks("maker", f"firebird://{self._master}", features=FEATURES)) as app,
+            app.connect() as connection,
+        ):
             for statement in REFUSE:
                 connection.execute_immediate(statement)
                 connection.commit()
@@ -89,7 +92,7 @@ class Emptied:
         path = self._folder / f"queue{self._count}.fdb"
         shutil.copyfile(self._master, path)
         self._file = path.stat()
-        app = FBTasks("test", f"firebird://{path}")
+        app = FBTasks("test", f"firebird://{path}", features=FEATURES)
         with app.database.session() as session:
             adopt(session)
             with session.transaction() as transaction:
@@ -101,7 +104,7 @@ class Emptied:
         assert self._session is not None
         self._lent += 1
         kept = self._session
-        app = FBTasks("test", str(kept.url))
+        app = FBTasks("test", str(kept.url), features=FEATURES)
 
         def connect(url: object, *, met: Any, **_: object) -> Any:
             met(ask(kept.connection))

@@ -1,5 +1,6 @@
 """Plain SQL on an app's database, past what the app does with it."""
 
+import os
 import re
 from contextlib import contextmanager
 
@@ -7,6 +8,8 @@ from fbtasks.database.schema import numbered
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.driver.translate import translate
 
+FEATURES = [] if os.environ.get("FBTASKS_TEST_FEATURES") == "none" else None
+"""Those of the tests' apps and databases: all (None), or with FBTASKS_TEST_FEATURES=none the core alone."""
 NOW = "QUEUE_NOW()"
 """The database's clock, as its tables have it."""
 

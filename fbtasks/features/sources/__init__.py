@@ -11,7 +11,6 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Asked, Deployed, Duty, Every, Feature, Problem, Told, Worker
 from fbtasks.features.sources.definition import SILENT_RULE, may_be_silent
 from fbtasks.features.sources.feeds import Feed
-from fbtasks.features.sources.store import rests
 from fbtasks.features.sources.store.silence import silence
 from fbtasks.features.sources.task import FedTask
 from fbtasks.firebird.fork import refuse_fork
@@ -46,6 +45,8 @@ class Sources(Feature):
 
     def before_finish(self, transaction: Transaction, slot: int, items: Sequence[Finished]) -> list[Stale]:
         """Writes what is left of runs."""
+        from fbtasks.features.sources.store import rests  # what only calls tasks does not pay for it
+
         return rests.put(transaction, slot, items)
 
     def silence(self, connection: Any, names: Sequence[str]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
-from fbtasks.features.sources.run import FedInvocation
 from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows
 from fbtasks.tasks.definition import Task, with_class
@@ -101,6 +100,8 @@ def _fed_by(
         )
 
     def decorate(function: Callable[P, R]) -> AppTask[P, R]:
+        from fbtasks.features.sources.run import FedInvocation  # programs without such a task do not pay for it
+
         task: Any = kind(function, options)
         task.subscription, task.is_called = subscription, False
         task.in_order = subscription.source.order is not None

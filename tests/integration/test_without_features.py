@@ -1,0 +1,160 @@
+"""An app without features, and a database that has none: the life of a task. Then another app brings its own."""
+
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from support.sql import execute, one, rows
+
+from fbtasks import FBTasks, SchemaError, chain
+from fbtasks.database.packages import packages
+from fbtasks.database.schema import CORE, ours, steps
+from fbtasks.testing import drain
+
+pytestmark = pytest.mark.no_database
+
+TABLES = "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0"
+PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_'"
+HOOKS = "SELECT RDB$PACKAGE_BODY_SOURCE FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_HOOKS_'"
+GENERATION = "SELECT NUMBER FROM QUEUE_GENERATION"
+
+
+def add(a, b):
+    return a + b
+
+
+@pytest.fixture
+def bare(url):
+    """An app without features, on a database that it has made."""
+    with closing(FBTasks("bare", url, features=[])) as app:
+        app.task(name="add")(add)
+        app.migrate()
+        yield app
+
+
+@pytest.fixture
+def whole(bare, url):
+    """An app with all features, on the same database, which has tables of none before it is used."""
+    with closing(FBTasks("whole", url)) as app:
+        app.task(name="add")(add)
+        yield app
+
+
+def of_features(kind):
+    return {each.name for part in ours()[1:] for step in steps(part) for each in step.made if each.kind == kind}
+
+
+def test_nothing_of_a_feature_is_there(bare):
+    assert not {name for (name,) in rows(bare, TABLES)} & of_features("TABLE")
+    made = {f"{name}_1" for name in (*packages(CORE), "FBTASKS_HOOKS")}
+    assert {name for (name,) in rows(bare, PACKAGES)} == {*made, "FBTASKS_TASKS"}
+    ((body,),) = rows(bare, HOOKS)
+    assert "EXECUTE" not in str(body)
+    assert one(bare, "SELECT COUNT(*) FROM QUEUE_FEATURE") == 0
+
+
+def test_a_task_lives_there(bare):
+    tries = []
+
+    @bare.task(name="flaky", max_retries=1, default_retry_delay=0, autoretry_for=(ValueError,))
+    def flaky(least):
+        tries.append(least)
+        if len(tries) < least:
+            raise ValueError(least)
+        return len(tries)
+
+    task = bare.tasks["add"]
+    plain, later, named = (
+        task.delay(1, 2),
+        task.apply_async((3, 4), countdown=0.01),
+        task.apply_async((1, "b"), task_id="mine"),
+    )
+    many, retried, cancelled = (
+        task.delay_many([(1, 1), (2, 2)]),
+        flaky.delay(2),
+        task.apply_async((1, 1), countdown=3600),
+    )
+    (enqueued,) = execute(bare, "SELECT ID FROM FBTASKS.ENQUEUE('add', '[5, 6]')")[0]
+    assert cancelled.cancel()
+    waiting = (plain, later, named, *many, retried, bare.AsyncResult(str(enqueued)))
+    while not all(each.ready() for each in waiting):
+        drain(bare)
+    assert [each.get(timeout=0) for each in (plain, later, *many, retried)] == [3, 7, 2, 4, 2]
+    assert bare.AsyncResult(str(enqueued)).get(timeout=0) == 11
+    assert named.failed()
+    assert cancelled.status == "REVOKED"
+
+
+def test_an_event_is_refused_there(bare):
+    with bare.connect() as connection, pytest.raises(Exception, match="this database has no feature sources"):
+        connection.execute_immediate("EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('paid')")
+
+
+def test_another_app_brings_its_features_while_it_goes_on(bare, whole):
+    before = bare.tasks["add"].delay(1, 2)
+    whole.limit("narrow", at_once=1)
+    limited = whole.task(name="limited", limits={"narrow": None})(add)
+    whole.add_periodic(whole.tasks["add"], every=timedelta(hours=1), args=(1, 1), name="hourly")
+    held = [limited.delay(n, n) for n in range(3)]
+    last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
+    assert one(whole, GENERATION) == 2
+    beside = bare.tasks["add"].delay(5, 6)
+    while not last.ready():
+        drain(whole)
+    assert [each.get(timeout=0) for each in (before, *held, last, beside)] == [3, 0, 2, 4, 7, 11]
+    assert one(whole, "SELECT COUNT(*) FROM QUEUE_SCHEDULE") == 1
+    bare.close()
+    after = bare.tasks["add"].delay(7, 8)
+    drain(bare)
+    assert after.get(timeout=0) == 15
+
+
+def test_its_migration_takes_nothing_away(bare, whole):
+    whole.migrate()
+    tables, made = sorted(rows(whole, TABLES)), sorted(rows(whole, PACKAGES))
+    bare.close()
+    bare.migrate()
+    assert (sorted(rows(whole, TABLES)), sorted(rows(whole, PACKAGES))) == (tables, made)
+    assert one(bare, GENERATION) == 2
+
+
+def test_a_cut_migration_of_features_is_gone_on_with(bare, whole, monkeypatch):
+    from fbtasks.database import migrate
+
+    done = []
+    change = migrate._change
+
+    def cut(session, statements, steps=()):
+        if len(done) == 5:
+            raise KeyboardInterrupt
+        done.append(steps)
+        change(session, statements, steps)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(migrate, "_change", cut)
+        with pytest.raises(KeyboardInterrupt):
+            whole.migrate()
+    assert one(bare, GENERATION) == 1
+    result = bare.tasks["add"].delay(1, 2)
+    drain(bare)
+    assert result.get(timeout=0) == 3
+    whole.migrate()
+    assert one(whole, "SELECT COUNT(*) FROM QUEUE_FEATURE") == len(ours()) - 1
+
+
+def test_an_app_that_may_not_migrate_says_what_is_missing(bare, url):
+    with (
+        closing(FBTasks("bound", url, auto_migrate=False)) as bound,
+        pytest.raises(SchemaError, match=r"has no feature queues of version 1\. Run: fbtasks migrate -A"),
+    ):
+        bound.task(name="add")(add).delay(1, 2)
+
+
+def test_commands_without_an_app_take_it_as_it_is(bare, project):
+    bare.tasks["add"].delay(1, 2)
+    bare.close()
+    for command in (("migrate",), ("inspect", "ready"), ("inspect", "queues"), ("health",), ("call", "add")):
+        done = project.run(*command, check=False)
+        assert "QUEUE_" not in done.stderr, command
+        assert done.returncode == (1 if command == ("health",) else 0), done.stderr
+    assert one(bare, "SELECT COUNT(*) FROM QUEUE_FEATURE") == 0
