@@ -43,11 +43,8 @@ class Attempts:
         self._what = what
         self._backoff = Backoff(FIRST, LAST)
         self._quiet = Quiet()
-
-    @property
-    def until(self) -> float:
+        self.until = 0.0
         """The monotonic time before which there is none; 0.0 when nothing is in its way."""
-        return self._backoff.until
 
     def attempt(self, act: Callable[[], T]) -> T | None:
         """Returns what *act* returns; None when it met another transaction."""
@@ -57,11 +54,12 @@ class Attempts:
             self.failed(f"Another transaction is in the way of {self._what}: {error}.")
             return None
         self._backoff.reset()
+        self.until = 0.0
         return done
 
     def failed(self, said: str, *, traceback: bool = False) -> None:
         """Waits for a while, which is twice as long each time, and has the log say so once a minute."""
-        self._backoff.wait()
+        self.until = clock.monotonic() + self._backoff.next()
         if self._quiet.over():
             logger.warning("%s It is tried again; all else goes on.", said, exc_info=traceback)
 
@@ -69,15 +67,12 @@ class Attempts:
 class _Kept:
     """A duty, and what has become of it."""
 
+    __slots__ = ("attempts", "duty", "feature")
+
     def __init__(self, feature: str, duty: Duty) -> None:
         self.feature = feature
         self.duty = duty
         self.attempts = Attempts(duty.name)
-
-    def due(self, *, draining: bool) -> float:
-        if draining and not self.duty.while_draining:
-            return math.inf
-        return max(self.duty.due(), self.attempts.until)
 
     def attempt(self, act: Callable[[], T]) -> T | None:
         try:
@@ -104,13 +99,17 @@ class Duties:
 
     def due(self, *, draining: bool) -> float:
         """The monotonic time at which there is something to do."""
-        return min((each.due(draining=draining) for each in self._kept), default=math.inf)
+        due = math.inf
+        for each in self._kept:
+            if (not draining or each.duty.while_draining) and (its := each.duty.due()) < due:
+                due = min(due, max(its, each.attempts.until))
+        return due
 
     def do(self, session: Session, *, draining: bool) -> bool:
         """Does one that is due, each in its turn. Whether there may be something to claim now."""
         now = clock.monotonic()
         for nth, each in enumerate(self._kept):
-            if each.due(draining=draining) <= now:
+            if each.attempts.until <= now and each.duty.due() <= now and (not draining or each.duty.while_draining):
                 self._kept.rotate(-nth - 1)
                 return bool(each.attempt(lambda: each.duty.do(session)))  # noqa: B023  # at once
         return False
