@@ -427,3 +427,16 @@ def refuse_copy(transaction: Transaction, url: DatabaseURL) -> None:
         f"{url} is a copy that was restored or moved ({before}). Its tasks may be those of another, "
         f"living system, so no worker runs them.{mounted} If this database is the one that should: fbtasks adopt"
     )
+
+
+@contextmanager
+def deploying(session: Session) -> Iterator[None]:
+    """For the block: no other process deploys or migrates. The lock is held by a transaction of its own."""
+    with session.transaction_beside() as transaction:
+        while True:
+            transaction.begin()
+            with suppress(ConflictError):
+                transaction.rows("FBTASKS_UPKEEP.DEPLOY_LOCK", more=" ")
+                break
+            transaction.rollback()
+        yield

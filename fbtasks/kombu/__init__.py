@@ -2,8 +2,8 @@
 
 from fbtasks.contrib.celery.transport.channel import Channel
 from fbtasks.contrib.celery.transport.process import close_all
+from fbtasks.contrib.celery.transport.publisher import in_transaction
 from fbtasks.contrib.celery.transport.qos import QoS
-from fbtasks.contrib.celery.transport.transaction import in_transaction
 from fbtasks.contrib.celery.transport.transport import Transport
 from fbtasks_scheme import register
 

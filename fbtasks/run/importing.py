@@ -11,7 +11,7 @@ from typing import Final
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
 from fbtasks.tasks.definition import Task
-from fbtasks.tasks.modules import import_named
+from fbtasks.tasks.discovery import import_named
 
 
 def import_app(path: str) -> FBTasks:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import NamedTuple
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.system import checks
-from fbtasks.tasks.modules import import_named
 
 Packages = Iterable[str] | Callable[[], Iterable[str]]
 
@@ -71,3 +73,21 @@ class Discovery:
 
 def _is_in(module: str, home: str) -> bool:
     return module == home or module.startswith(f"{home}.")
+
+
+def import_named(name: str, where: str) -> ModuleType:
+    """The module *name*, imported. Raises :class:`ConfigurationError`; *where* says where it is named."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigurationError(
+                f"there is no module {name!r} in {os.getcwd()} or on the Python path. "
+                f"Start from the folder that holds it, or correct {where}."
+            ) from error
+        raise ConfigurationError(f"the module {name!r} does not import: {error}. It is named in {where}.") from error
+    except Exception as error:
+        said = str(error).rstrip(".")
+        raise ConfigurationError(
+            f"the module {name!r} does not import: {type(error).__name__}: {said}. Try: python -c 'import {name}'"
+        ) from error

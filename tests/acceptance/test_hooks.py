@@ -302,7 +302,9 @@ def test_hooks_are_stopped_when_the_grace_is_over(project, producer, ledger, wai
 )
 def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, pool, names):
     """In ``solo`` nothing ends a hook that wants to go on: it is in the worker's own thread."""
-    (project.folder / "sitecustomize.py").write_text("import fbtasks.worker.limits as limits\nlimits.HOOKS = 0.5\n")
+    (project.folder / "sitecustomize.py").write_text(
+        "import fbtasks.worker.pools.limits as limits\nlimits.HOOKS = 0.5\n"
+    )
     project.worker("-c", "1", "--pool", pool)
     for name in names:
         result = producer.send_task(f"proj.{name}", (name,))

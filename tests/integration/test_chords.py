@@ -9,9 +9,9 @@ from support.sql import one
 
 from fbtasks.config import Settings
 from fbtasks.contrib.celery.chords import shape_of
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import chords
 from fbtasks.contrib.celery.store.chords import Part
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird.session import INSERT
 from fbtasks.url import DatabaseURL
 

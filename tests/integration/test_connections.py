@@ -10,7 +10,7 @@ import pytest
 from support.sql import execute, kill_connection, one, rows
 
 from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeout, QueueFull
-from fbtasks.database.deploying import deploying
+from fbtasks.database.migrate import deploying
 from fbtasks.firebird import connections
 from fbtasks.firebird.driver.translate import translate
 from fbtasks.firebird.pool import MOST_IDLE, Pool

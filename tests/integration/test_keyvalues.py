@@ -4,9 +4,9 @@ import pytest
 from support.sql import one
 
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import chords, keyvalues
 from fbtasks.contrib.celery.store.chords import Part
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird.session import INSERT
 from fbtasks.url import DatabaseURL
 

@@ -7,9 +7,9 @@ import pytest
 from support.sql import execute, held, named, one, table_reads
 
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.queue.register import hosts, processes
 from fbtasks.url import DatabaseURL
 

@@ -14,12 +14,12 @@ from support.users import Users
 
 from fbtasks import ResultTimeout
 from fbtasks.config import Settings
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import Publication, QueueSpec
 from fbtasks.database import grants
 from fbtasks.database.schema import grants as lines
 from fbtasks.database.schema import numbered
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.queue import results, tasks
 from fbtasks.queue.upkeep import room

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fbtasks.cli.splitter import Splitter
+from fbtasks.cli.sql.splitter import Splitter
 
 
 def split(text):

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.contrib.celery import Celery
+from fbtasks.contrib.celery.one_per_database import OnePerDatabase
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import keyvalues
-from fbtasks.database.one_per_database import OnePerDatabase
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.firebird import fork
 from fbtasks.firebird.session import INSERT, Transaction

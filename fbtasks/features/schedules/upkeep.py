@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from fbtasks.database.deploying import deploying
+from fbtasks.database.migrate import deploying
 from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.schedules import store as schedules

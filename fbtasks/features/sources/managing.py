@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
 from fbtasks.database.database import Database
-from fbtasks.database.deploying import deploying
+from fbtasks.database.migrate import deploying
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
 from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.deploy.applying import Connection as Connection

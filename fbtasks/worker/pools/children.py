@@ -17,10 +17,10 @@ from fbtasks import timing as clock
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, Outcome, Released, Said
-from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.channel import LONGEST
+from fbtasks.worker.pools.limits import HOOKS, Limits
 from fbtasks.worker.pools.process import Child, Run
 from fbtasks.worker.pools.starting import Starter
 from fbtasks.worker.pools.wire import Ended, Reported

@@ -16,8 +16,8 @@ from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, extra_of
 from fbtasks.tasks.reports import Reports
-from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.pools.base import Executor
+from fbtasks.worker.pools.limits import HOOKS, Limits
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks

@@ -8,10 +8,10 @@ from itertools import count
 from typing import Final
 
 from fbtasks import timing as clock
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import Taken
 from fbtasks.contrib.celery.transport.settlements import Settlements
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, StatementRefused
 
 _UNCLAIM: Final = 1.0

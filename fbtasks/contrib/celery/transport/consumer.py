@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.database.migrate import refuse_copy
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import READ
 from fbtasks.queue.register.neighbours import Rhythm

@@ -11,11 +11,11 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import BATCH, QueueFacts, QueueSpec
 from fbtasks.contrib.celery.transport import wire
 from fbtasks.contrib.celery.transport.process import ConsumerProcess
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird.session import READ
 
 _NOT_FOUND: Final = 404

@@ -10,6 +10,8 @@ from weakref import WeakSet
 
 from fbtasks.config import Settings
 from fbtasks.contrib.celery import Celery
+from fbtasks.contrib.celery.one_per_database import OnePerDatabase
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store.messages import DELIVERY_LIMIT, Taken
 from fbtasks.contrib.celery.transport.alarm import Alarm
 from fbtasks.contrib.celery.transport.claims import Claims
@@ -20,8 +22,6 @@ from fbtasks.contrib.celery.transport.qos import QoS
 from fbtasks.contrib.celery.transport.queues import ConsumedQueues
 from fbtasks.contrib.celery.transport.settlements import Settlements
 from fbtasks.contrib.celery.transport.thread import ConsumerThread
-from fbtasks.database.one_per_database import OnePerDatabase
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import DatabaseError, DatabaseReplaced
 from fbtasks.firebird import fork
 from fbtasks.system.threads import deferred

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import astuple
-from typing import Final
+from typing import Any, Final
 
 from fbtasks import timing as clock
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import Publication
-from fbtasks.contrib.celery.transport.transaction import current
-from fbtasks.database import settlement
+from fbtasks.database import guests, settlement
+from fbtasks.database.database import Database
 from fbtasks.database.settlement import PUBLISH, InDoubt
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import CommitUncertain
+from fbtasks.firebird.session import Transaction
 
 _REMEMBERED: Final = 300.0
 """Seconds for which a publication in doubt is known again. Not for ever: a sweep makes rollbacks look like commits."""
@@ -69,3 +73,34 @@ class Publisher:
 
 def _key(items: list[Publication]) -> int:
     return hash(tuple(astuple(item) for item in items))
+
+
+_connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=None)
+
+
+@contextmanager
+def in_transaction(connection: Any) -> Iterator[None]:
+    """For the block, what this thread publishes is part of the main transaction of *connection*.
+
+    *connection* is one of firebird-driver, to the database that the messages are in (``FBTasks.connect()`` gives one
+    that works for the embedded engine as well); anything else raises :class:`~fbtasks.errors.EnqueueError`. The
+    caller commits or rolls back. Exchanges and queues are declared outside of it, and are there either way. In a
+    transaction of isolation SNAPSHOT, what was declared after it began is not seen, and a message to it goes nowhere.
+    """
+    guests.check(connection)
+    token = _connection.set(connection)
+    try:
+        yield
+    finally:
+        _connection.reset(token)
+
+
+def current(database: Database) -> Transaction | None:
+    """The transaction of the caller's that is to be published in; None: in one of its own."""
+    connection = _connection.get()
+    if connection is None:
+        return None
+    transaction = guests.transaction(connection, database)
+    if not transaction.driver.is_active():
+        transaction.driver.begin()
+    return transaction

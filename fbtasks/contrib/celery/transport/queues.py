@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from weakref import WeakKeyDictionary
 
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store.messages import BUCKETS
 from fbtasks.contrib.celery.transport.consumer import Consumer
 from fbtasks.contrib.celery.transport.inbox import Inbox
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird.session import Transaction
 
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from fbtasks import timing as clock
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.transport.alarm import Alarm
-from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import MOST_ATTEMPTS
 from fbtasks.queue.codec import chunks

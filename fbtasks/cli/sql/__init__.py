@@ -14,10 +14,10 @@ from typing import Final
 
 import click
 
-from fbtasks.cli import answers
 from fbtasks.cli.options import DatabaseArgs, json_option, with_database
 from fbtasks.cli.output import say
-from fbtasks.cli.splitter import Splitter
+from fbtasks.cli.sql import answers
+from fbtasks.cli.sql.splitter import Splitter
 from fbtasks.database.adhoc import Answer, Statements
 from fbtasks.errors import FBTasksError
 from fbtasks.system.threads import Background

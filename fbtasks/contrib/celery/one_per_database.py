@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from fbtasks.config import Settings
-from fbtasks.database.shared import SharedDatabase
+from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.firebird import fork
 
 
