@@ -18,9 +18,8 @@ from fbtasks.queue import tasks
 from fbtasks.system import checks
 from fbtasks.tasks.call import Batch, Call, Enqueued
 from fbtasks.tasks.declare import chosen
-from fbtasks.tasks.options import CallOptions, CommonOptions, unknown_of_call
+from fbtasks.tasks.options import CallOptions, CommonOptions, expiry_of, start_of, unknown_of_call
 from fbtasks.tasks.serialize import Serializer
-from fbtasks.tasks.times import expiry_of, start_of
 
 T = TypeVar("T")
 _ASKED: Final = 10.0

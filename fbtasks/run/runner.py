@@ -17,8 +17,7 @@ from fbtasks.run.interrupts import Interrupts, TaskStopped
 from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult, invocation_of
 from fbtasks.tasks.call import Claim, Failed, Finished, Parked
 from fbtasks.tasks.remote_error import rebuild_exception
-from fbtasks.tasks.reports import SILENT, Reports
-from fbtasks.tasks.request import running
+from fbtasks.tasks.request import SILENT, Reports, running
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fbtasks.errors import FBTasksError
 from fbtasks.tasks.call import Outcome
-from fbtasks.tasks.reports import SILENT, Reports
 
 Hook = Callable[["Request", Any], None]
 """Called with the request and the result (``on_success``) or the exception (``on_failure``)."""
@@ -67,6 +66,19 @@ class EndsWith(FBTasksError):
     def __init__(self, text: str, outcome: Outcome) -> None:
         super().__init__(text)
         self.outcome = outcome
+
+
+class Reports:
+    """Takes what tasks say, each by the number of its run. This one drops it."""
+
+    def beat(self, number: int) -> None:
+        """The run *number* is at work."""
+
+    def say(self, number: int, feature: str, data: bytes) -> None:
+        """The run *number* tells *feature*, in its worker, *data*. Of what it says within a second the last counts."""
+
+
+SILENT = Reports()
 
 
 class Current(NamedTuple):

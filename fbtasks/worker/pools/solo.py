@@ -15,7 +15,7 @@ from fbtasks.run.invocation import Failure
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, extra_of
-from fbtasks.tasks.reports import Reports
+from fbtasks.tasks.request import Reports
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.limits import HOOKS, Limits
 

@@ -13,14 +13,13 @@ from fbtasks.contrib.celery import Celery
 from fbtasks.contrib.celery.one_per_database import OnePerDatabase
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store.messages import DELIVERY_LIMIT, Taken
-from fbtasks.contrib.celery.transport.alarm import Alarm
 from fbtasks.contrib.celery.transport.claims import Claims
 from fbtasks.contrib.celery.transport.consumer import Consumer
 from fbtasks.contrib.celery.transport.inbox import Inbox, Inboxes
 from fbtasks.contrib.celery.transport.publisher import Publisher
 from fbtasks.contrib.celery.transport.qos import QoS
 from fbtasks.contrib.celery.transport.queues import ConsumedQueues
-from fbtasks.contrib.celery.transport.settlements import Settlements
+from fbtasks.contrib.celery.transport.settlements import Alarm, Settlements
 from fbtasks.contrib.celery.transport.thread import ConsumerThread
 from fbtasks.errors import DatabaseError, DatabaseReplaced
 from fbtasks.firebird import fork

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,6 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
-from fbtasks.contrib.celery.transport.alarm import Alarm
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import MOST_ATTEMPTS
 from fbtasks.queue.codec import chunks
@@ -127,3 +127,36 @@ class Settlements:
 
     def _settle(self, consumer_id: int, records: bytes, attempts: int = MOST_ATTEMPTS) -> None:
         self._shared.use_in_turn(lambda t: t.call("FBTASKS_CELERY.SETTLE", consumer_id, records), attempts)
+
+
+class Alarm:
+    """The moment for which other threads ask the one that waits here."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._rung = False
+        self.at = math.inf
+        """The earliest moment asked for, in monotonic time."""
+
+    def ask_for(self, moment: float) -> None:
+        """Has the waiting thread wake at *moment*, if it would not before."""
+        if moment < self.at:
+            self.at = moment
+            self.ring()
+
+    def ring(self) -> None:
+        """Ends the wait, or the next one."""
+        with self._changed:
+            self._rung = True
+            self._changed.notify()
+
+    def clear(self) -> None:
+        """Forgets what was asked for."""
+        self.at = math.inf
+
+    def wait(self, until: float) -> None:
+        """Waits until *until*, or until another moment is asked for."""
+        with self._changed:
+            if not self._rung:
+                self._changed.wait(max(0.0, until - clock.monotonic()))
+            self._rung = False

@@ -9,12 +9,11 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
-from fbtasks.contrib.celery.transport.alarm import Alarm
 from fbtasks.contrib.celery.transport.claims import Claims
 from fbtasks.contrib.celery.transport.consumer import HEARTBEAT, Consumer
 from fbtasks.contrib.celery.transport.inbox import Inboxes
 from fbtasks.contrib.celery.transport.queues import ConsumedQueues
-from fbtasks.contrib.celery.transport.settlements import Settlements
+from fbtasks.contrib.celery.transport.settlements import Alarm, Settlements
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseUnavailable
 from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.system.threads import Background

@@ -13,7 +13,7 @@ from fbtasks.features.sources.subscription import event_name
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.system import checks
-from fbtasks.tasks.times import moment_of
+from fbtasks.tasks.options import moment_of
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
