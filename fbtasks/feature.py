@@ -309,9 +309,6 @@ class Feature:
         """A worker starts: brings in what the code says, as far as a worker may. Returns lines for its log."""
         return self.deploy(session).lines
 
-    def adopt(self, transaction: Transaction) -> None:
-        """The database is a copy, and goes on as one of its own."""
-
     def hold_names(self, session: Session, holds: Collection[Hold]) -> Mapping[Hold, str]:
         """Returns what people are told of those *holds* that are the feature's: ``sms``, ``lane of import_order``."""
         return {}

@@ -308,6 +308,7 @@ def test_what_is_no_feature_is_refused(url, features, said):
         ({"hooks": {"ENDED"}}, "has no schema="),
         ({"schema": "nowhere"}, "no migrations/NNNN_NAME.sql in nowhere"),
         ({"schema": FOLDER, "hooks": {"KEEPS"}}, "has no procedure KEEPS"),
+        ({"schema": FOLDER, "hooks": {"ENDED", "ENQUEUED"}}, "answers FORGOTTEN, which is not among its hooks"),
     ],
 )
 def test_a_schema_that_cannot_be_is_refused(url, members, said):

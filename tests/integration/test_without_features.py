@@ -11,7 +11,7 @@ from fbtasks.database.packages import packages
 from fbtasks.database.schema import CORE, ours, steps
 from fbtasks.testing import drain
 
-pytestmark = pytest.mark.no_database
+pytestmark = [pytest.mark.embedded, pytest.mark.no_database]
 
 TABLES = "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0"
 PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_'"
