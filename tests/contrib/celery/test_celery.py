@@ -24,7 +24,7 @@ from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance
-PROJECT = Path(__file__).parents[2] / "examples" / "celery_project"
+PROJECT = Path(__file__).parents[3] / "examples" / "celery_project"
 
 
 class Celery:
