@@ -347,6 +347,7 @@ class Features:
         self._features = {each.name: each for each in features}
         self._app = app.name
         for each in self:
+            _check_commands(each)
             each.bind(app)
 
     def __getitem__(self, name: str) -> Any:
@@ -372,6 +373,27 @@ class Features:
         """Those that have a *member* of their own."""
         base = getattr(Feature, member)
         return tuple(each for each in self if getattr(type(each), member) is not base)
+
+
+def _check_commands(feature: Feature) -> None:
+    """Raises :class:`ConfigurationError` for ``commands`` of another shape than :attr:`Feature.commands` has."""
+    for module, lines in _items(feature, feature.commands):
+        for place, line in _items(feature, lines):
+            if not all(isinstance(each, str) for each in (module, place, line)) or not place.split():
+                raise _wrong_commands(feature, {module: {place: line}})
+
+
+def _items(feature: Feature, table: Any) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(table, Mapping):
+        raise _wrong_commands(feature, table)
+    return table.items()
+
+
+def _wrong_commands(feature: Feature, found: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"the feature {feature.name!r} has commands with {checks.shown(found)}, which must be lines of --help by the "
+        'places of commands, by their modules: {"": {"audit": "Read."}, "pkg.commands": {"audit list": "All."}}.'
+    )
 
 
 def checked(what: str, value: Any) -> tuple[Feature | str, ...]:
