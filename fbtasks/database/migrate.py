@@ -317,7 +317,7 @@ def _change(
     session: Session,
     statements: Sequence[str],
     done: Iterable[Step] = (),
-    files: Iterable[Path] = (),
+    files: Sequence[Path] = (),
 ) -> None:
     """Runs one transaction of a migration, which is *done* with it; what another process has in use is waited for.
 
@@ -356,14 +356,19 @@ def _change(
             raise _stopped(session.url, statement, error, files) from error
 
 
-def _stopped(url: DatabaseURL, statement: str, error: StatementRefused, files: Iterable[Path] = ()) -> SchemaError:
+def _stopped(url: DatabaseURL, statement: str, error: StatementRefused, files: Sequence[Path] = ()) -> SchemaError:
     first = statement.partition("\n")[0].rstrip(" (")
     reason = " ".join(str(error.__cause__ or error).split())
     numbers = re.findall(r"\bline (\d+)", reason)
-    where = place(statement, int(numbers[-1]) if numbers else 1, files)
+    if found := place(statement, int(numbers[-1]) if numbers else 1, files):
+        file, line = found
+        first += f" ({file}, line {line})"
+        reason = re.sub(r"\bline \d+", f"line {line}", reason)
+    elif files:
+        first += f" ({', '.join(map(str, files))})"
     return SchemaError(
-        f"{url} refuses a step of the migration that begins with {first}{where}: {reason}. What was done "
-        "before stays. When the cause is gone, run: fbtasks migrate --url URL. Programs that were connected meanwhile may have loaded "
+        f"{url} refuses a step of the migration that begins with {first}: {reason}. What was done before stays. When "
+        "the cause is gone, run: fbtasks migrate --url URL. Programs that were connected meanwhile may have loaded "
         "what was undone: they do well to connect anew."
     )
 

@@ -206,21 +206,25 @@ def made(statement: str) -> Iterator[Made]:
             yield Made("CONSTRAINT", name.upper())
 
 
-def place(statement: str, number: int, files: Iterable[Path]) -> str:
-    """Where line *number* of *statement* is in *files*, for a message; of several like it the one in like lines.
+def place(statement: str, number: int, files: Iterable[Path]) -> tuple[Path, int] | None:
+    """Returns the file, and the line in it, from which line *number* of *statement* comes, or the nearest before it.
 
-    A package is made of what is in its files, so the statement has other lines as well.
+    A package is made of what is in its files, so the statement has lines of its own as well. Of several lines that are
+    alike it is the one behind most that are alike.
     """
     before = [_bare(line) for line in statement.splitlines()[:number]]
-    found: list[tuple[int, str]] = []
-    for file in files:
-        lines = [_bare(line) for line in file.read_text("utf-8").splitlines()]
-        for at in range(len(lines)):
-            pairs = zip(reversed(lines[: at + 1]), reversed(before), strict=False)
-            alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            found.append((alike, f" in {file}, line {at + 1},"))
-    alike, said = max(found, key=lambda each: each[0], default=(0, ""))
-    return said if alike else ""
+    texts = [(file, [_bare(line) for line in file.read_text("utf-8").splitlines()]) for file in files]
+    while before:
+        found: list[tuple[int, Path, int]] = []
+        for file, lines in texts:
+            for at in range(1, len(lines) + 1):
+                pairs = zip(reversed(lines[:at]), reversed(before), strict=False)
+                found.append((sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), file, at))
+        alike, file, at = max(found, key=lambda each: each[0], default=(0, Path(), 0))
+        if alike:
+            return file, at
+        before.pop()
+    return None
 
 
 def _bare(line: str) -> str:
@@ -241,11 +245,12 @@ def grants(*parts: Part) -> tuple[Grant, ...]:
     Raises :class:`ConfigurationError` for a file that cannot be one.
     """
     found = []
-    for part, statement in ((part, each) for part in parts or ours() for each in statements(part.text("grants.sql"))):
+    given = ((each.folder, line) for each in parts or ours() for line in statements(each.text("grants.sql")))
+    for folder, statement in given:
         match = _GRANT.fullmatch(statement)
         if match is None:
             raise ConfigurationError(
-                f"{part.folder}/grants.sql may have GRANT EXECUTE ON PACKAGE NAME TO ROLE, and GRANT SELECT, INSERT, "
+                f"{folder}/grants.sql may have GRANT EXECUTE ON PACKAGE NAME TO ROLE, and GRANT SELECT, INSERT, "
                 "UPDATE, DELETE ON TABLE NAME TO ROLE, of the roles FBTASKS_PRODUCER, FBTASKS_WORKER and "
                 f"FBTASKS_OPERATOR, and has: {' '.join(statement.split()):.80}"
             )
