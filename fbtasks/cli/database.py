@@ -43,10 +43,12 @@ def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
 
 def _done(done: service.Migration) -> str:
     versions = ", ".join(map(str, done.applied))
-    named = ", ".join(f"{name} to version {version}" for name, version in sorted(done.features.items()))
+    found = sorted(done.features.items())
     if done.applied:
-        return f"migrated to version {versions}" + (f", and the features {named}" if named else "")
-    return f"migrated the feature{'s' if len(done.features) > 1 else ''} {named}" if named else "up to date"
+        named = ", ".join(f"{name} {version}" for name, version in found)
+        return f"migrated to version {versions}" + (f", with the features {named}" if found else "")
+    named = ", ".join(f"{name} to version {version}" for name, version in found)
+    return f"migrated the feature{'s' if len(found) > 1 else ''} {named}" if found else "up to date"
 
 
 @click.command()

@@ -110,7 +110,7 @@ class CommandGroup(click.Group):
             from fbtasks.run.importing import import_app
 
             import_app(path)  # raises what is wrong with an app that may have it
-        elif said.endswith(f"{name!r}."):
+        elif name not in words:
             said += " Commands of an app's own features need -A APP."
         return said
 
