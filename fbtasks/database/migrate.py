@@ -237,8 +237,7 @@ def _take_steps(session: Session, parts: Sequence[Part]) -> None:
     if pending and "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
         _change(session, [session.queries["schema_steps_create"]])
     for group in _groups(pending, alone=session.url.embedded):
-        statements = [statement for step in group for statement in step.statements]
-        _change(session, statements, group, [step.file for step in group])
+        _change(session, [statement for step in group for statement in step.statements], group)
 
 
 def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:
@@ -321,8 +320,8 @@ def _change(
 ) -> None:
     """Runs one transaction of a migration, which is *done* with it; what another process has in use is waited for.
 
-    Signals that ask to end are held meanwhile. Raises :class:`SchemaError`, which names the one of *files* that has the
-    statement, when the database refuses it.
+    Signals that ask to end are held meanwhile. Raises :class:`SchemaError`, which names the file of the steps, or of
+    *files*, that has the statement, when the database refuses it.
     """
     statement = ""
     if _makes_table(statements):
@@ -353,7 +352,7 @@ def _change(
         except AuthenticationError:
             raise
         except StatementRefused as error:
-            raise _stopped(session.url, statement, error, files) from error
+            raise _stopped(session.url, statement, error, [*files, *(step.file for step in done)]) from error
 
 
 def _stopped(url: DatabaseURL, statement: str, error: StatementRefused, files: Sequence[Path] = ()) -> SchemaError:
