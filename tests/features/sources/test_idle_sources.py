@@ -34,7 +34,7 @@ class Idle:
         self.statements = Counter()
         monkeypatch.setattr(clock, "monotonic", lambda: self._now)
         monkeypatch.setattr(Loop, "events_arrive", lambda _loop: True)  # as where nothing is wrong
-        for way in ("rows", "generated", "packed"):
+        for way in ("rows", "sql", "packed"):
             monkeypatch.setattr(Transaction, way, self._counting(getattr(Transaction, way)))
 
     def _counting(self, run):
