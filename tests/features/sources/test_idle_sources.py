@@ -100,7 +100,7 @@ def test_idle_sources_cost_an_idle_worker_next_to_nothing(app, idle):
     for number in range(SUBSCRIPTIONS):
         order = ("key", "total", None)[number % 3]
         app.on_change("T", insert=True, name=f"changed {number}", order=order)(print)
-    subscriptions.apply(app.database, app.name, app.feeds())
+    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
     with app.database.session() as session:
         tasks.any_ready(session, ("default",))
         so_far = reads(session)
