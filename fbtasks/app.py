@@ -29,7 +29,6 @@ from fbtasks.features.schedules.periodic import adding
 from fbtasks.features.sources import Sources
 from fbtasks.features.sources import options as sources
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.feeds import Feed
 from fbtasks.features.sources.store import raising
 from fbtasks.features.sources.subscription import EventSource, event_name
 from fbtasks.features.sources.task import FedTask, define_fed, define_polling, fed_decorator
@@ -434,16 +433,6 @@ class FBTasks:
             self.load()
 
     @property
-    def queues(self) -> Mapping[str, QueueDefinition]:
-        """What :meth:`queue` has said of queues, by their names."""
-        return self.features["queues"].definitions if "queues" in self.features else {}
-
-    @property
-    def limits(self) -> Mapping[str, LimitDefinition]:
-        """What :meth:`limit` and tasks with an order have said of limits, by their names."""
-        return self.features["limits"].definitions if "limits" in self.features else {}
-
-    @property
     def conf(self) -> Conf:
         """The settings under the names that they have here and in Celery, to be read; of URLs without the password."""
         return Conf(self.settings)
@@ -563,10 +552,6 @@ class FBTasks:
             close = checks.did_you_mean(name, self.tasks)
             raise UnknownTaskError(f"the app {self.name!r} has no task named {checks.shown(name)}.{close}")
         return task
-
-    def feeds(self) -> list[Feed]:
-        """The tasks that a source feeds, as they are deployed."""
-        return self.features["sources"].feeds() if "sources" in self.features else []
 
     def silence(self, connection: Any, *names: str) -> None:
         """Has the open transaction of *connection* call no tasks for its changes, or none of the tasks *names*.

@@ -10,9 +10,7 @@ CREATE TABLE QUEUE_FEATURE (
     HOOKS VARCHAR(1000) CHARACTER SET ASCII DEFAULT '' NOT NULL,
     -- Of a feature of this distribution without the generation; of another one with its version. NULL: it is being
     -- made.
-    PACKAGE VARCHAR(63) CHARACTER SET ASCII,
-    -- When its upkeep is due.
-    UPKEEP_TIME TIMESTAMP
+    PACKAGE VARCHAR(63) CHARACTER SET ASCII
 )^
 
 -- What features of other distributions have to say about a task. A worker that lacks one of them parks the task. The
