@@ -9,6 +9,7 @@ from support.sql import execute, one, rows
 from fbtasks import FBTasks, SchemaError, chain
 from fbtasks.database.packages import packages
 from fbtasks.database.schema import CORE, ours, steps
+from fbtasks.errors import UnknownTaskError
 from fbtasks.testing import drain
 
 pytestmark = [pytest.mark.embedded, pytest.mark.no_database]
@@ -17,6 +18,8 @@ TABLES = "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLA
 PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_'"
 HOOKS = "SELECT RDB$PACKAGE_BODY_SOURCE FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_HOOKS_'"
 GENERATION = "SELECT NUMBER FROM QUEUE_GENERATION"
+STATES = "SELECT STATE FROM QUEUE_TASK WHERE ID = ?"
+CLAIMS = "SELECT CLAIM_TIME FROM QUEUE_TASK WHERE ID = ?"
 
 
 def add(a, b):
@@ -158,3 +161,31 @@ def test_commands_without_an_app_take_it_as_it_is(bare, project):
         assert "QUEUE_" not in done.stderr, command
         assert done.returncode == (1 if command == ("health",) else 0), done.stderr
     assert one(bare, "SELECT COUNT(*) FROM QUEUE_FEATURE") == 0
+
+
+def test_a_step_with_inputs_waits_for_a_worker_of_an_app_that_reads_them(bare, whole, caplog):
+    """One without the feature parks it, and takes it no second time, while it takes others of that name."""
+    last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
+    drain(bare)
+    assert one(bare, STATES, int(last.id)) == 3
+    assert "1 task named 'add' is parked: this worker has no feature workflows, which it needs." in caplog.text
+    claims = one(bare, CLAIMS, int(last.id))
+    beside = bare.tasks["add"].delay(5, 6)
+    execute(bare, "UPDATE QUEUE_TASK SET STATE = 3, CLAIM_TIME = QUEUE_NOW() WHERE ID = ?", int(beside.id))
+    drain(bare)
+    assert beside.get(timeout=0) == 11
+    assert one(bare, CLAIMS, int(last.id)) == claims
+    with bare.database.session() as session:
+        assert session.read("parked_names", bare.features.names) == []
+        assert session.read("parked_names", whole.features.names) == [("default", "add")]
+    drain(whole)
+    assert last.get(timeout=0) == 7
+
+
+def test_a_step_with_inputs_that_no_worker_takes_fails_of_what_it_lacks(bare, whole):
+    last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
+    drain(bare)
+    with bare.database.session() as session:
+        session.run(lambda t: t.call("FBTASKS_WORKER.FAIL_PARKED", -1000, 10))
+    with pytest.raises(UnknownTaskError, match="no worker has the feature workflows, which this task needs"):
+        last.get(timeout=0)
