@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from support.sql import execute, one, rows
 
-from fbtasks import FBTasks, SchemaError, chain
+from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskDefinitionError, chain, task
 from fbtasks.database.packages import packages
 from fbtasks.database.schema import CORE, ours, steps
 from fbtasks.errors import UnknownTaskError
@@ -189,3 +189,43 @@ def test_a_step_with_inputs_that_no_worker_takes_fails_of_what_it_lacks(bare, wh
         session.run(lambda t: t.call("FBTASKS_WORKER.FAIL_PARKED", -1000, 10))
     with pytest.raises(UnknownTaskError, match="no worker has the feature workflows, which this task needs"):
         last.get(timeout=0)
+
+
+@pytest.mark.no_database
+@pytest.mark.parametrize(
+    ("use", "feature"),
+    [
+        (lambda app: app.limit("sms", at_once=1), "limits"),
+        (lambda app: app.queue("mail", max_length=1), "queues"),
+        (lambda app: app.queue("mail", rate="1/s"), "queues"),
+        (lambda app: app.periodic(every=60), "schedules"),
+        (lambda app: app.add_periodic("report", every=60), "schedules"),
+        (lambda app: app.on_change("ORDERS", insert=True), "sources"),
+        (lambda app: app.on_event("order.paid"), "sources"),
+        (lambda app: app.poll_table("INBOX", status="S", ready=0, done=1, failed=2), "sources"),
+        (lambda app: app.raise_event("order.paid"), "sources"),
+        (lambda app: app.silence(None), "sources"),
+        (lambda app: (app.task(name="a")(print).s() | app.task(name="b")(print).s()).delay(), "workflows"),
+    ],
+)
+def test_what_a_feature_brings_is_refused_without_it(url, use, feature):
+    with (
+        closing(FBTasks("bare", url, features=())) as app,
+        pytest.raises(ConfigurationError, match=f"the app 'bare' was made without the feature '{feature}'"),
+    ):
+        use(app)
+
+
+@pytest.mark.no_database
+def test_options_of_features_are_unknown_without_them(url):
+    def free():
+        """A task of library code."""
+
+    with closing(FBTasks("bare", url, features=("workflows",))) as app:
+        with pytest.raises(TaskDefinitionError, match="unknown task option 'unique'"):
+            app.task(unique=True)
+        with pytest.raises(
+            TaskDefinitionError, match=r"has unique=, .* a feature that the app 'bare' was made without"
+        ):
+            app.register(task(name="free", unique=True)(free))
+        app.register(task(name="free")(free))
