@@ -48,7 +48,7 @@ from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import check_class
 from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
-from fbtasks.tasks.options import CallOptions, CommonOptions, task_name, unknown, with_options
+from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, unknown, with_options
 from fbtasks.tasks.serialize import Serializer
 
 O = ParamSpec("O")  # noqa: E741  # options
@@ -65,6 +65,8 @@ def _features(settings: Settings) -> list[Feature]:
     found = made(FEATURES if settings.features is None else settings.features, _named)
     ours = {each.name: each for each in FEATURES}
     for each in found:
+        check_options(f"the feature {each.name!r}: options", each.options)
+        check_options(f"the feature {each.name!r}: fed_options", each.fed_options)
         if each.name in ours and not isinstance(each, ours[each.name]):
             raise ConfigurationError(
                 f"features has another one of the name {each.name!r}, which is that of a feature of this distribution. "

@@ -57,7 +57,8 @@ class Duty:
     """Something that a worker does now and then, between claims. Used by the worker's thread alone, unless *apart*.
 
     When another transaction is in its way, the database refuses it, or it raises anything else, the log has that once
-    a minute, and it is tried again after a while: nothing else waits.
+    a minute, and it is tried again after a while: nothing else waits. Each worker takes turns of its own, as does
+    ``fbtasks.testing.drain``. What it logs is shown from INFO on, unless the worker is told otherwise.
     """
 
     name: str
@@ -75,7 +76,7 @@ class Duty:
     """
 
     def begin(self, session: Session) -> None:
-        """The worker starts, and has brought in what the code says (:meth:`Feature.deploy`)."""
+        """The worker starts, and has brought in what the code says (:meth:`Feature.deploy`). Not in ``drain``."""
 
     def heard(self) -> None:
         """One of its events has come; from any thread."""
@@ -100,7 +101,7 @@ class Duty:
 
 
 class Every(Duty):
-    """A part of upkeep: done every so many seconds, and again after one while there is more of it."""
+    """A part of upkeep: done at the start, then every so many seconds, and after one second while there is more."""
 
     def __init__(
         self, name: str, seconds: float, part: Callable[[Session], bool], *, feeds: bool = False, apart: bool = False
@@ -173,7 +174,7 @@ class Asked(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Something that is wrong."""
+    """Something that is wrong: a line of ``fbtasks health``, which ends with 1 then."""
 
     problem: str
     """A sentence without a full stop."""
@@ -192,17 +193,27 @@ class Feature:
     name: ClassVar[str]
     """Small letters, digits and ``_``; a database has one feature of a name."""
     schema: str | PathLike[str] | None = None
-    """A folder with ``migrations/NNNN_NAME.sql`` and, for hooks, ``packages/*.sql``: its version is the last number."""
+    """A folder with ``migrations/NNNN_NAME.sql`` and, for hooks, ``packages/*.sql``: its version is the last number.
+
+    ``grants.sql``: what the roles of a server may do with its package and its tables.
+    """
     hooks: Collection[str] = frozenset()
-    """The hooks (``hooks.sql``) that its package answers."""
+    """The hooks (``queue/schema/hooks.sql``) that its package answers, each with the parameters declared there.
+
+    A hook must not raise: what the core was doing is undone then.
+    """
     options: type | None = None
-    """What tasks may say: a dataclass derived from :class:`fbtasks.tasks.options.CommonOptions`, or a TypedDict."""
+    """What tasks may say: a TypedDict, or a dataclass derived from :class:`fbtasks.tasks.options.CommonOptions`.
+
+    An option of a TypedDict that is left out is None.
+    """
     fed_options: type | None = None
     """The same of tasks that are not called by a program, but fed by a source."""
     commands: Mapping[str, Mapping[str, str]] = {}
-    """Lines of ``--help`` by the places of commands, by their modules: ``{"pkg.commands": {"audit list": "All."}}``.
+    """Lines of ``--help`` by the places of commands, by their modules.
 
-    In its module a command is an attribute of its last word; a group has the module "". Those of features of this
+    ``{"": {"audit": "Read."}, "pkg.commands": {"audit list": "All."}}``: in its module a command is an attribute of its
+    last word; a group that is not there yet has the module "". Those of features of this
     distribution are in ``fbtasks/features/commands.py``, so that ``--help`` imports none of them.
     """
     brings_in: ClassVar[str] = ""
@@ -216,7 +227,7 @@ class Feature:
     # In a process that declares tasks and calls them.
 
     def declare(self, task: Task[..., Any]) -> bool:
-        """*task* becomes one of the app's: checks its options. Returns whether :meth:`prepare` is to see its calls.
+        """``@app.task`` makes *task*: checks its options. Returns whether :meth:`prepare` is to see its calls.
 
         It may give the task an ``invocation`` of its own (:class:`fbtasks.run.invocation.Invocation`).
 
@@ -234,7 +245,8 @@ class Feature:
     ) -> Call:
         """Returns *call*, which is about to be written, with what the feature has to say of it. No database is asked.
 
-        *task* is None for a call by a name that this process does not know. *step*: the call is a step of a workflow,
+        *task* is None for a call by a name that this process does not know. Calls by SQL, and those of programs that
+        lack the feature, are not prepared: they have no extra. *step*: the call is a step of a workflow,
         of whose arguments the first so many are not known yet.
 
         A task of which a feature says something (:meth:`fbtasks.tasks.call.Call.saying`) is run by workers that have
@@ -360,6 +372,7 @@ class Features:
         self._features = {each.name: each for each in features}
         self._app = app.name
         for each in self:
+            _check_commands(each)
             each.bind(app)
 
     def __getitem__(self, name: str) -> Any:
@@ -385,6 +398,27 @@ class Features:
         """Those that have a *member* of their own."""
         base = getattr(Feature, member)
         return tuple(each for each in self if getattr(type(each), member) is not base)
+
+
+def _check_commands(feature: Feature) -> None:
+    """Raises :class:`ConfigurationError` for ``commands`` of another shape than :attr:`Feature.commands` has."""
+    for module, lines in _items(feature, feature.commands):
+        for place, line in _items(feature, lines):
+            if not all(isinstance(each, str) for each in (module, place, line)) or not place.split():
+                raise _wrong_commands(feature, {module: {place: line}})
+
+
+def _items(feature: Feature, table: Any) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(table, Mapping):
+        raise _wrong_commands(feature, table)
+    return table.items()
+
+
+def _wrong_commands(feature: Feature, found: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"the feature {feature.name!r} has commands with {checks.shown(found)}, which must be lines of --help by the "
+        'places of commands, by their modules: {"": {"audit": "Read."}, "pkg.commands": {"audit list": "All."}}.'
+    )
 
 
 def checked(what: str, value: Any) -> tuple[Feature | str, ...]:

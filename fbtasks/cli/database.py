@@ -27,14 +27,28 @@ def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
             with closing(app.database.open()) as session:
                 for each in app.features.which("deploy"):
                     brought[each.brings_in or each.name] = each.deploy(session)
-    versions = ", ".join(map(str, done.applied))
-    text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
+    text = f"{app.settings.url}: {_done(done)}."
     text = " ".join([text, *(each.summary for each in brought.values() if each.summary)])
     lines = [line for each in brought.values() if not each.summary for line in each.lines]
-    record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version}
+    record = {
+        "url": str(app.settings.url),
+        "applied": done.applied,
+        "version": done.version,
+        "features": done.features,
+    }
     changes = {name: each.changes for name, each in brought.items()}
     answer(record | changes, "\n".join([text, *lines]), as_json=as_json)
     raise_problems({name: said for each in brought.values() for name, said in each.problems.items()}, as_json=as_json)
+
+
+def _done(done: service.Migration) -> str:
+    versions = ", ".join(map(str, done.applied))
+    found = sorted(done.features.items())
+    if done.applied:
+        named = ", ".join(f"{name} {version}" for name, version in found)
+        return f"migrated to version {versions}" + (f", with the features {named}" if found else "")
+    named = ", ".join(f"{name} to version {version}" for name, version in found)
+    return f"migrated the feature{'s' if len(found) > 1 else ''} {named}" if found else "up to date"
 
 
 @click.command()

@@ -13,10 +13,16 @@ from typing import Any, Final
 import click
 
 from fbtasks.cli.commands import COMMANDS, OF_FEATURES, Table
-from fbtasks.errors import FBTasksError
+from fbtasks.errors import ConfigurationError, FBTasksError
 
 _APP: Final = "fbtasks.app"
-"""Where a context keeps the -A that stands behind a command."""
+"""Where a context keeps the -A that stands anywhere on the command line."""
+
+
+def app_option(**options: Any) -> click.Option:
+    """Returns ``-A`` as it stands before a command."""
+    said = "The app, the same as behind the command."
+    return click.Option(["-A", "--app", "app_path"], metavar="MODULE[:NAME]", help=said, **options)
 
 
 class CommandGroup(click.Group):
@@ -36,12 +42,12 @@ class CommandGroup(click.Group):
         there is a command *name* without them.
         """
         found = dict(self._of(COMMANDS)) | dict(self._of(importlib.import_module(OF_FEATURES).COMMANDS))
-        path = ctx.find_root().params.get("app_path") or ctx.meta.get(_APP)
+        path = ctx.meta.get(_APP)
         if path is None or name in found:
             return found
         from fbtasks.run.importing import import_app
 
-        with suppress(FBTasksError):  # what is wrong with the app is said by a command that uses it
+        with suppress(FBTasksError):  # --help shows what there is without it, and a command says what is wrong
             for feature in import_app(path).features:
                 found.update(self._of(feature.commands))
         return found
@@ -64,8 +70,13 @@ class CommandGroup(click.Group):
             return None
         module, line = found
         if not module:
-            return CommandGroup(cmd_name, help=line, place=f"{self.place}{cmd_name} ")
-        command: click.Command = getattr(importlib.import_module(module), cmd_name)
+            return CommandGroup(cmd_name, help=line, place=f"{self.place}{cmd_name} ", params=[app_option()])
+        try:
+            command = getattr(importlib.import_module(module), cmd_name)
+        except (ImportError, AttributeError) as error:
+            raise _no_such(ctx, module, f"{self.place}{cmd_name}", str(error)) from error
+        if not isinstance(command, click.Command):
+            raise _no_such(ctx, module, f"{self.place}{cmd_name}", f"{cmd_name} is no command of click's")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -77,12 +88,10 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Returns the command and its arguments, with the ``-A`` that stands before it."""
-        if (path := _app_in(args)) is not None:
-            ctx.meta[_APP] = path
         if not args[0].startswith("-") and not ctx.resilient_parsing and args[0] not in self.table(ctx, args[0]):
             raise click.UsageError(self._no_command(ctx, args[0]), ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        app_path = ctx.find_root().params.get("app_path")
+        app_path = ctx.params.get("app_path") or ctx.find_root().params.get("app_path")
         if app_path is not None and not isinstance(command, click.Group):
             rest = ["-A", app_path, *rest]
         return name, command, rest
@@ -95,10 +104,20 @@ class CommandGroup(click.Group):
         shown = CommandGroup(place="inspect ").table(ctx, name)
         if words and name not in words and (name in shown or name in INSPECT_COMMANDS):
             words = {name: INSPECT_COMMANDS.get(name, f"use fbtasks inspect {name}")}
-        return f"No such command {name!r}{instead(name, words, self.list_commands(ctx))}"
+        said = f"No such command {name!r}{instead(name, words, self.list_commands(ctx))}"
+        path = ctx.meta.get(_APP)
+        if path is not None:
+            from fbtasks.run.importing import import_app
+
+            import_app(path)  # raises what is wrong with an app that may have it
+        elif name not in words:
+            said += " Commands of an app's own features need -A APP."
+        return said
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the arguments of the group itself."""
+        """Parses the arguments of the group itself. What *args* have for commands is seen for its ``-A``."""
+        if (path := _app_in(args)) is not None:
+            ctx.meta[_APP] = path
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -119,6 +138,19 @@ class CommandGroup(click.Group):
             raise
 
 
+def _no_such(ctx: click.Context, module: str, place: str, why: str) -> Exception:
+    """Returns the error for a line of a feature's ``commands`` that names no command."""
+    from fbtasks.run.importing import import_app
+
+    for feature in import_app(ctx.meta[_APP]).features:
+        if place in feature.commands.get(module, {}):
+            return ConfigurationError(
+                f"the feature {feature.name!r} says in commands that {module!r} has {place!r}, which cannot be "
+                f"imported: {why}. It must be an attribute {place.rpartition(' ')[2]} of that module."
+            )
+    raise AssertionError(place)
+
+
 def _no_option(error: click.NoSuchOption) -> click.UsageError:
     """Returns the error for an option that does not exist, with what to use instead."""
     from fbtasks.tasks.celery_words import COMMAND_OPTIONS, instead
@@ -136,7 +168,7 @@ def _no_option(error: click.NoSuchOption) -> click.UsageError:
 
 def _app_in(args: Sequence[str]) -> str | None:
     """Returns the app that *args*, which are not parsed yet, name by -A."""
-    for word, following in zip(args, [*args[1:], None], strict=True):
+    for word, following in zip(args, [*args[1:], None], strict=False):
         if word in ("-A", "--app"):
             return following
         if word.startswith(("-A", "--app=")):

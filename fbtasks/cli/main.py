@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from fbtasks.cli.groups import CommandGroup
+from fbtasks.cli.groups import CommandGroup, app_option
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
 from fbtasks.system.threads import end_by_signals
@@ -49,11 +49,10 @@ def _say_traceback(ctx: click.Context) -> NoReturn:
     ctx.exit(1)
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(VERSION, prog_name="fbtasks")
-@click.option(
-    "-A", "--app", "app_path", metavar="MODULE[:NAME]", is_eager=True, help="The app, the same as behind the command."
+@click.group(
+    cls=Program, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}, params=[app_option()]
 )
+@click.version_option(VERSION, prog_name="fbtasks")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def main(app_path: str | None, debug: bool) -> None:  # read by CommandGroup and by Program
     """Background tasks whose queue is a table of your Firebird database."""

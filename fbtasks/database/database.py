@@ -6,13 +6,14 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.database import anew, features, generations, migrate
+from fbtasks.database.migrate import Applied
 from fbtasks.database.packages import queries
 from fbtasks.database.schema import Part
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
@@ -47,6 +48,8 @@ class Database:
         self.settings = settings
         self._features = tuple(features)
         self._there: frozenset[str] = frozenset()
+        self._made: Mapping[str, int] = {}
+        """Features that were made in a new file, with their versions, until its migration says so."""
         self.as_found = False
         """Whether one that is there is used with the features that it has, and a new one alone gets *features*."""
         self.url = settings.url
@@ -235,8 +238,8 @@ class Database:
         """Whether *found* is the identity of this database. Asks only where the last answer does not suffice."""
         return found == self._identity or found == self.identity()
 
-    def migrate(self) -> list[int]:
-        """Brings the schema up to date, whatever the settings say. Returns the versions applied."""
+    def migrate(self) -> Applied:
+        """Brings the schema up to date, whatever the settings say. Returns what was applied."""
         self._follow_file()
         session = self._create() if self._missing() else self._open()
         try:
@@ -255,15 +258,17 @@ class Database:
         self._ready = False
         return removed
 
-    def _migrate(self, session: Session) -> list[int]:
+    def _migrate(self, session: Session) -> Applied:
         applied = self._migrate_with(session)
+        applied = applied._replace(features={**self._made, **applied.features})
+        self._made = {}
         self._use_packages(session)
         self._find(session)
-        if migrate.first_version() in applied and not self._created:
+        if migrate.first_version() in applied.versions and not self._created:
             self.tell(f"created the queue in {self.url}")
         return applied
 
-    def _migrate_with(self, session: Session) -> list[int]:
+    def _migrate_with(self, session: Session) -> Applied:
         deadline = clock.monotonic() + _OVERTAKEN
         wanted = self._wanted(migrate.current_version(session))
         try:
@@ -289,7 +294,7 @@ class Database:
     def _fill(self, connection: Any) -> None:
         """Makes the schema in a file that nobody else knows yet: one that is cut short is never met."""
         with closing(Session(connection, self.url, queries())) as session:
-            migrate.prepare(session, self._wanted(None))
+            self._made = migrate.prepare(session, self._wanted(None))
 
     def _tell_created(self) -> None:
         self._created = True

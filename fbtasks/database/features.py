@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from fbtasks.database import hooks, packages
 from fbtasks.database.hooks import Answering
-from fbtasks.database.schema import Part, ours, version
+from fbtasks.database.schema import Part, grants, ours, version
 from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.feature import Feature
 from fbtasks.firebird.session import Session
@@ -88,6 +88,19 @@ def _check(part: Part, declared: frozenset[str]) -> None:
         raise ConfigurationError(f"the package of {feature} has no procedure {min(lacking)}.")
     if more := found - declared:
         raise ConfigurationError(f"the package of {feature} answers {min(more)}, which is not among its hooks.")
+    for file, routine in packages.files(part):
+        if routine.name in declared and _one_line(routine.head) != _one_line(hooks.hooks()[routine.name].head):
+            raise ConfigurationError(
+                f"{file}: {routine.name} of {feature} must begin with\n{hooks.hooks()[routine.name].head}\nAS"
+            )
+    for line in grants(part):
+        if line.name.startswith(("QUEUE_", "FBTASKS")):
+            raise ConfigurationError(f"{part.folder}/grants.sql: {line.name} is not of {feature}.")
+
+
+def _one_line(head: str) -> str:
+    """*head* as it can be compared: without comments, and spaces where none are needed."""
+    return re.sub(r"\s*([(),])\s*", r"\1", " ".join(re.sub(r"--.*|/\*[\s\S]*?\*/", "", head).upper().split()))
 
 
 def answering(part: Part) -> Answering:

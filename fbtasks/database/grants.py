@@ -10,12 +10,20 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from fbtasks.database.schema import grants
+from fbtasks.database.schema import Part, grants, ours
 from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseError, StatementRefused
 from fbtasks.firebird.session import Session
 
 ROLES: Final = {"producer": "FBTASKS_PRODUCER", "worker": "FBTASKS_WORKER", "operator": "FBTASKS_OPERATOR"}
 """The roles of the database by the names that people give."""
+_LETTERS: Final = {
+    "X": ("EXECUTE", "PACKAGE"),
+    "S": ("SELECT", "TABLE"),
+    "I": ("INSERT", "TABLE"),
+    "U": ("UPDATE", "TABLE"),
+    "D": ("DELETE", "TABLE"),
+}
+"""Privileges, each with its kind of object, by the letters of RDB$USER_PRIVILEGES."""
 _REGULAR: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _LONGEST: Final = 63
 
@@ -64,15 +72,17 @@ def role_name(role: str) -> str:
     return ROLES[role]
 
 
-def grant(session: Session, role: str, user: str) -> bool:
+def grant(session: Session, role: str, user: str, parts: Iterable[Part] = ()) -> bool:
     """Grants the role to *user* (a name as :func:`user_name` returns it); the roles are made or brought up to date.
+
+    *parts* are as in :func:`refresh`.
 
     It is a default role: in force from the user's next login, without being named in the URL. Returns False when the
     user had it. Raises :class:`AuthenticationError` when the session's own user may not grant it.
     """
     name = role_name(role)
     _make_roles(session)
-    refresh(session)
+    refresh(session, parts)
     if session.read("role_member", name, user) == [(True,)]:
         return False
     _change(session, f"GRANT DEFAULT {name} TO USER {_quoted(user)}")
@@ -88,21 +98,23 @@ def revoke(session: Session, role: str, user: str) -> bool:
     return True
 
 
-def refresh(session: Session) -> int:
-    """Brings the roles that exist in line with this release. Returns the number of rights that changed."""
+def refresh(session: Session, parts: Iterable[Part] = ()) -> int:
+    """Brings the roles that exist in line with this release. Returns the number of rights that changed.
+
+    So it does with what *parts* have, features of other distributions. Rights on what others have stay as they are.
+    """
     roles = _roles(session)
     if not roles:
         return 0
     wanted, known = set(), set()
-    for right in _possible(session):
+    for right in _possible(session, (*ours(), *(each for each in parts if not each.is_ours))):
         known.add(right.name)
         if right.role in roles:
             wanted.add(right)
-    letters = {"X": ("EXECUTE", "PACKAGE"), "S": ("SELECT", "TABLE")}
     there = {
-        Right(*letters[letter], name, role)
+        Right(*_LETTERS[letter], name, role)
         for role, letter, name in session.read("role_privileges")
-        if role in roles and letter in letters and name in known
+        if role in roles and letter in ("XS" if name.startswith("QUEUE_") else _LETTERS) and name in known
     }
     for right in sorted(there - wanted):
         _change(session, right.revoke)
@@ -134,13 +146,13 @@ def _roles(session: Session) -> set[str]:
     return {row[0] for row in session.read("roles")} & set(ROLES.values())
 
 
-def _possible(session: Session) -> Iterator[Right]:
-    """Yields the rights of ``grants.sql`` for the objects that this database has."""
+def _possible(session: Session, parts: Iterable[Part]) -> Iterator[Right]:
+    """Yields the rights of each ``grants.sql`` for the objects that this database has."""
     objects: dict[tuple[str, str], list[str]] = {}
     for kind, name in session.read("role_objects"):
         base = re.sub(r"_\d+$", "", name) if kind == "PACKAGE" else name
         objects.setdefault((kind, base), []).append(name)
-    for line in grants():
+    for line in grants(*parts):
         for name in objects.get((line.kind, line.name), ()):
             for role in line.roles:
                 yield Right(line.privilege, line.kind, name, role)

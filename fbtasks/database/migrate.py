@@ -8,14 +8,16 @@ removed before a table is made.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from fbtasks.database import features, generations, grants
-from fbtasks.database.schema import CORE, Made, Migration, Part, Step, made, migrations, ours, steps
+from fbtasks.database.schema import CORE, Made, Migration, Part, Step, made, migrations, ours, place, steps, version
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -117,8 +119,17 @@ def _refuse_development_version(session: Session, found: int | None) -> None:
         )
 
 
-def migrate(session: Session, wanted: Sequence[Part] = ()) -> list[int]:
-    """Brings the schema up to date, with what the database has of features. Returns the versions that this applied.
+class Applied(NamedTuple):
+    """What a migration has done."""
+
+    versions: list[int]
+    """Those of the core that it has applied."""
+    features: Mapping[str, int]
+    """Those that it has made or brought to another version, with their versions."""
+
+
+def migrate(session: Session, wanted: Sequence[Part] = ()) -> Applied:
+    """Brings the schema up to date, with what the database has of features. Returns what was applied.
 
     *wanted* are features that it is to have.
 
@@ -130,21 +141,24 @@ def migrate(session: Session, wanted: Sequence[Part] = ()) -> list[int]:
         found = current_version(session)
         if found is not None and found > latest_version():
             check(session, found)  # raises: what a later release has made stays in use
-        _make(session, wanted)
+        made = _make(session, wanted)
         generations.drop_former(session, locked=True)
-        grants.refresh(session)  # before the schema counts as complete
+        grants.refresh(session, wanted)  # before the schema counts as complete
         done = current_version(session) or 0
         applied = [migration for migration in migrations() if migration.version > done]
         if applied:
             session.run(lambda transaction: _complete(transaction, applied), point="migrate")
     check(session, current_version(session))
-    return [migration.version for migration in applied]
+    return Applied([migration.version for migration in applied], made)
 
 
-def prepare(session: Session, wanted: Sequence[Part] = ()) -> None:
-    """Makes the schema in a file that does not have its name yet; it is for :func:`migrate` to complete it there."""
+def prepare(session: Session, wanted: Sequence[Part] = ()) -> Mapping[str, int]:
+    """Makes the schema in a file that does not have its name yet; it is for :func:`migrate` to complete it there.
+
+    Returns the features that were made, with their versions.
+    """
     with _locked(session, wanted):
-        _make(session, wanted)
+        return _make(session, wanted)
 
 
 def drop_feature(session: Session, name: str) -> list[str]:
@@ -186,17 +200,18 @@ def drop_feature(session: Session, name: str) -> list[str]:
     return left
 
 
-def _make(session: Session, wanted: Sequence[Part]) -> None:
-    """Makes the tables that are missing, and the packages."""
+def _make(session: Session, wanted: Sequence[Part]) -> Mapping[str, int]:
+    """Makes the tables that are missing, and the packages. Returns the features whose were, with their versions."""
     _take_steps(session, [CORE])
     there = features.rows(session)
     parts = features.of_the_database(wanted, there)
-    features.missing(session, there, parts)  # raises: what a later release has made stays in use
+    missing = features.missing(session, there, parts)  # raises: what a later release has made stays in use
     _take_steps(session, parts)
     for part in parts:
         if statements := features.package(session, part):
-            _change(session, statements)
+            _change(session, statements, files=[part.folder / name for name in part.names("packages")])
     generations.renew(session, parts)
+    return {part.name: version(part) for part in missing}
 
 
 @contextmanager
@@ -222,7 +237,8 @@ def _take_steps(session: Session, parts: Sequence[Part]) -> None:
     if pending and "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
         _change(session, [session.queries["schema_steps_create"]])
     for group in _groups(pending, alone=session.url.embedded):
-        _change(session, [statement for step in group for statement in step.statements], group)
+        statements = [statement for step in group for statement in step.statements]
+        _change(session, statements, group, [step.file for step in group])
 
 
 def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:
@@ -301,15 +317,19 @@ def _change(
     session: Session,
     statements: Sequence[str],
     done: Iterable[Step] = (),
+    files: Sequence[Path] = (),
 ) -> None:
     """Runs one transaction of a migration, which is *done* with it; what another process has in use is waited for.
 
-    Signals that ask to end are held meanwhile. Raises :class:`SchemaError` when the database refuses it.
+    Signals that ask to end are held meanwhile. Raises :class:`SchemaError`, which names the one of *files* that has the
+    statement, when the database refuses it.
     """
+    statement = ""
     if _makes_table(statements):
         _remove_orphaned_pages(session)
 
     def change(transaction: Transaction) -> None:
+        nonlocal statement
         for statement in statements:
             transaction.script(statement)
         for step in done:
@@ -333,12 +353,19 @@ def _change(
         except AuthenticationError:
             raise
         except StatementRefused as error:
-            raise _stopped(session.url, statements[0], error) from error
+            raise _stopped(session.url, statement, error, files) from error
 
 
-def _stopped(url: DatabaseURL, statement: str, error: StatementRefused) -> SchemaError:
+def _stopped(url: DatabaseURL, statement: str, error: StatementRefused, files: Sequence[Path] = ()) -> SchemaError:
     first = statement.partition("\n")[0].rstrip(" (")
     reason = " ".join(str(error.__cause__ or error).split())
+    numbers = re.findall(r"\bline (\d+)", reason)
+    if found := place(statement, int(numbers[-1]) if numbers else 1, files):
+        file, line = found
+        first += f" ({file}, line {line})"
+        reason = re.sub(r"\bline \d+", f"line {line}", reason)
+    elif files:
+        first += f" ({', '.join(map(str, files))})"
     return SchemaError(
         f"{url} refuses a step of the migration that begins with {first}: {reason}. What was done before stays. When "
         "the cause is gone, run: fbtasks migrate --url URL. Programs that were connected meanwhile may have loaded "

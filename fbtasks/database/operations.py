@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from fbtasks.database import grants
+from fbtasks.database import features, grants
 from fbtasks.database import migrate as schema
 from fbtasks.database.database import Database
 from fbtasks.database.grants import ROLES as ROLES
@@ -22,6 +22,8 @@ class Migration:
     """The versions that were applied now."""
     version: int
     """The version of the schema afterwards."""
+    features: Mapping[str, int]
+    """Those that were made or brought to another version now, with their versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def migrate(database: Database, *, anew: bool = False) -> Migration:
     """
     if anew:
         database.make_anew()
-    return Migration(database.migrate(), schema.latest_version())
+    applied, found = database.migrate()
+    return Migration(applied, schema.latest_version(), found)
 
 
 def find_copy(database: Database) -> str | None:
@@ -74,7 +77,11 @@ def grant(database: Database, role: str, users: Iterable[str]) -> RoleChanges:
     Raises :class:`ConfigurationError` for a role or a name that cannot be one, before anything is changed, and
     :class:`AuthenticationError` when the app's own user may not grant it.
     """
-    return _change_role(database, grants.grant, role, users)
+
+    def change(session: Session, role: str, user: str) -> bool:
+        return grants.grant(session, role, user, features.parts(database.features))
+
+    return _change_role(database, change, role, users)
 
 
 def revoke(database: Database, role: str, users: Iterable[str]) -> RoleChanges:

@@ -13,11 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from fbtasks.database import hooks
 from fbtasks.database.hooks import Answering
 from fbtasks.database.schema import Part, named_queries, numbered, ours, statements
+from fbtasks.errors import ConfigurationError
 
 _PART: Final = re.compile(
     r"^(?:PACKAGE (?P<package>\w+)"
@@ -106,28 +108,37 @@ def packages(*parts: Part) -> Mapping[str, tuple[Routine, ...]]:
     """The routines of each package in *parts*; in all of this distribution, when none is given."""
     found: dict[str, list[Routine]] = {}
     for part in parts or ours():
-        for package, each in _sections(part):
+        for package, _, each in _sections(part):
             found.setdefault(package, []).append(each)
     return {package: tuple(routines) for package, routines in found.items()}
 
 
+def files(part: Part) -> Iterator[tuple[Path, Routine]]:
+    """Yields the routines of a part, each with its file."""
+    return ((file, each) for _, file, each in _sections(part))
+
+
 @cache
-def _sections(part: Part) -> tuple[tuple[str, Routine], ...]:
-    """Returns the routines of a part, each with the name of its package."""
-    return tuple(each for name in part.names("packages") for each in _routines(name, part.text(name)))
+def _sections(part: Part) -> tuple[tuple[str, Path, Routine], ...]:
+    """Returns the routines of a part, each with the name of its package, and its file."""
+    return tuple(each for name in part.names("packages") for each in _routines(part.folder / name, part.text(name)))
 
 
-def _routines(name: str, text: str) -> Iterator[tuple[str, Routine]]:
-    """Yields the name of a package, and a routine of it, of the file *name*."""
+def _routines(file: Path, text: str) -> Iterator[tuple[str, Path, Routine]]:
+    """Yields the name of a package, and a routine of it, of a *file*. Raises :class:`ConfigurationError`."""
     package = ""
     text, _, _ = text.partition("^\n\nSET TERM ; ^")
     for part in text.split("^\n"):
         match = _PART.search(part)
-        assert match is not None, f"{name}: {part:.80}"
-        package = match["package"] or package
-        assert package, f"{name}: {match['name']} stands before the first package"
+        package = (match and match["package"]) or package
+        if match is None or not package:
+            raise ConfigurationError(
+                f"{file}: after SET TERM ^ ; there must be PACKAGE NAME^, and then PROCEDURE NAME (...) AS ... END^ in "
+                f"capitals, with AS at the beginning of a line; and there is: {' '.join(part.split()):.80}"
+            )
         if match["name"]:
-            yield package, Routine(match["kind"], match["name"], match["head"], match["body"], bool(match["private"]))
+            routine = Routine(match["kind"], match["name"], match["head"], match["body"], bool(match["private"]))
+            yield package, file, routine
 
 
 def triggers(*parts: Part) -> tuple[str, ...]:

@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from fbtasks.errors import ConfigurationError
 
 _TEXT: Final = re.compile(
     r"--[^\n]*|/\*.*?\*/|\"[^\"]*\""
@@ -20,13 +23,18 @@ _TEXT: Final = re.compile(
 )
 """Comments, quoted names, texts that say of what type they are, and those that do not."""
 _TERMINATOR: Final = re.compile(r"\s*SET\s+TERM\s+(\S+)\s+(\S+)\s*", re.IGNORECASE)
-_TABLE: Final = re.compile(r"CREATE (?:GLOBAL TEMPORARY )?TABLE\b")
+_TABLE: Final = re.compile(r"CREATE\s+(?:GLOBAL\s+TEMPORARY\s+)?TABLE\b", re.IGNORECASE)
 _CREATE: Final = re.compile(
-    r"CREATE (?:OR ALTER |GLOBAL TEMPORARY |UNIQUE |DESCENDING )?"
-    r"(TABLE|VIEW|INDEX|PACKAGE BODY|PACKAGE|PROCEDURE|FUNCTION|SEQUENCE|DOMAIN|EXCEPTION|TRIGGER) (\w+)"
+    r"CREATE\s+(?:OR\s+ALTER\s+|GLOBAL\s+TEMPORARY\s+|UNIQUE\s+|(?:ASC|DESC)(?:ENDING)?\s+)*"
+    r"(TABLE|VIEW|INDEX|PACKAGE BODY|PACKAGE|PROCEDURE|FUNCTION|SEQUENCE|DOMAIN|EXCEPTION|TRIGGER)\s+(\w+)",
+    re.IGNORECASE,
 )
 
 
+_GRANT: Final = re.compile(
+    r"GRANT (EXECUTE(?= ON P)|(?:(?:SELECT|INSERT|UPDATE|DELETE)(?:, |(?= ON T)))+) ON (PACKAGE|TABLE)\s([\w\s,]+)\s"
+    r"TO ((?:FBTASKS_(?:PRODUCER|WORKER|OPERATOR)(?:,\s*)?)+)"
+)
 _PACKAGE: Final = re.compile(r"\b(FBTASKS_(?!TASKS\b)[A-Z_]+)(?=\.[A-Z_]+\b)")
 
 
@@ -72,6 +80,7 @@ class Migration(NamedTuple):
     version: int
     name: str
     script: str
+    file: Path
 
 
 class Made(NamedTuple):
@@ -93,6 +102,7 @@ class Step(NamedTuple):
     statements: tuple[str, ...]
     is_last: bool
     """Whether it ends the migration."""
+    file: Path
 
     @property
     def made(self) -> set[Made]:
@@ -104,7 +114,7 @@ class Grant(NamedTuple):
     """An object of a ``grants.sql``, and what some roles may do with it."""
 
     privilege: str
-    """EXECUTE or SELECT."""
+    """EXECUTE or SELECT, and of a table of another distribution INSERT, UPDATE or DELETE."""
     kind: str
     """PACKAGE or TABLE."""
     name: str
@@ -115,7 +125,8 @@ class Grant(NamedTuple):
 @cache
 def migrations(part: Part = CORE) -> tuple[Migration, ...]:
     """The migrations of a part, in the order in which they are applied."""
-    return tuple(Migration(int(match[1]), match[2], part.text(match[0])) for match in _numbered_files(part))
+    found = _numbered_files(part)
+    return tuple(Migration(int(each[1]), each[2], part.text(each[0]), part.folder / each[0]) for each in found)
 
 
 def _numbered_files(part: Part) -> list[re.Match[str]]:
@@ -180,21 +191,44 @@ def transactions(script: str) -> Iterator[tuple[str, ...]]:
 def steps(part: Part = CORE) -> tuple[Step, ...]:
     """The steps of the migrations of a part, in their order."""
     found = []
-    for version, _, script in migrations(part):
+    for version, _, script, file in migrations(part):
         parts = list(transactions(script)) or [()]  # a migration may have a comment alone
-        found += [Step(part.name, version, n, each, n == len(parts)) for n, each in enumerate(parts, 1)]
+        found += [Step(part.name, version, n, each, n == len(parts), file) for n, each in enumerate(parts, 1)]
     return tuple(found)
 
 
 def made(statement: str) -> Iterator[Made]:
-    """What a statement of a script makes: an object, and the named constraints in it."""
-    match = _CREATE.match(statement)
-    assert match or not statement.startswith(("CREATE", "RECREATE")), statement
-    if match:
-        yield Made(match[1], match[2])
-    if "TABLE" in statement.partition("(")[0]:
-        for name in re.findall(r"\bCONSTRAINT (\w+)", re.sub("--.*", "", statement)):
-            yield Made("CONSTRAINT", name)
+    """What a statement of a script makes: an object whose name others may have, and the named constraints in it."""
+    if match := _CREATE.match(statement):
+        yield Made(match[1].upper(), match[2].upper())
+    if "TABLE" in statement.partition("(")[0].upper():
+        for name in re.findall(r"(?i)\bCONSTRAINT\s+(\w+)", re.sub("--.*", "", statement)):
+            yield Made("CONSTRAINT", name.upper())
+
+
+def place(statement: str, number: int, files: Iterable[Path]) -> tuple[Path, int] | None:
+    """Returns the file, and the line in it, from which line *number* of *statement* comes, or the nearest before it.
+
+    A package is made of what is in its files, so the statement has lines of its own as well. Of several lines that are
+    alike it is the one behind most that are alike.
+    """
+    before = [_bare(line) for line in statement.splitlines()[:number]]
+    texts = [(file, [_bare(line) for line in file.read_text("utf-8").splitlines()]) for file in files]
+    while before:
+        found: list[tuple[int, Path, int]] = []
+        for file, lines in texts:
+            for at in range(1, len(lines) + 1):
+                pairs = zip(reversed(lines[:at]), reversed(before), strict=False)
+                found.append((sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), file, at))
+        alike, file, at = max(found, key=lambda each: each[0], default=(0, Path(), 0))
+        if alike:
+            return file, at
+        before.pop()
+    return None
+
+
+def _bare(line: str) -> str:
+    return line.strip().rstrip(";^").rstrip()
 
 
 def named_queries(generation: int) -> dict[str, str]:
@@ -205,12 +239,21 @@ def named_queries(generation: int) -> dict[str, str]:
 
 
 @cache
-def grants() -> tuple[Grant, ...]:
-    """What each role may do, with what is of this distribution."""
+def grants(*parts: Part) -> tuple[Grant, ...]:
+    """What each role may do, as each ``grants.sql`` of *parts* says; with all of this distribution, when none is given.
+
+    Raises :class:`ConfigurationError` for a file that cannot be one.
+    """
     found = []
-    for statement in (each for part in ours() for each in statements(part.text("grants.sql"))):
-        match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PACKAGE|TABLE)\s([\w\s,]+)\sTO ([\w, ]+)", statement)
-        assert match, statement
-        roles = tuple(match[4].split(", "))
-        found += [Grant(match[1], match[2], name, roles) for name in re.findall(r"\w+", match[3])]
+    given = ((each.folder, line) for each in parts or ours() for line in statements(each.text("grants.sql")))
+    for folder, statement in given:
+        match = _GRANT.fullmatch(statement)
+        if match is None:
+            raise ConfigurationError(
+                f"{folder}/grants.sql may have GRANT EXECUTE ON PACKAGE NAME TO ROLE, and GRANT SELECT, INSERT, "
+                "UPDATE, DELETE ON TABLE NAME TO ROLE, of the roles FBTASKS_PRODUCER, FBTASKS_WORKER and "
+                f"FBTASKS_OPERATOR, and has: {' '.join(statement.split()):.80}"
+            )
+        privileges, names, roles = (tuple(re.findall(r"\w+", match[group])) for group in (1, 3, 4))
+        found += [Grant(each, match[2], name, roles) for each in privileges for name in names]
     return tuple(found)

@@ -333,6 +333,10 @@ class Session:
         """What :meth:`Transaction.call` returns, in a transaction of its own, like :meth:`run`."""
         return self.run(lambda transaction: transaction.call(procedure, *params), kind, point, attempts)
 
+    def sql(self, statement: str, *params: object) -> list[tuple[Any, ...]]:
+        """All rows of *statement*, in a transaction of its own, like :meth:`run`; none when it returns no rows."""
+        return self.run(lambda transaction: transaction.sql(statement, *params))
+
     def read(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
         """All rows of a query, in a read-only transaction."""
         with self.transaction(READ) as transaction:

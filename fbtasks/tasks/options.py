@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime, timedelta, tzinfo
 from functools import cache, partial
-from typing import Annotated, Any, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict, is_typeddict
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
@@ -214,6 +214,16 @@ def unknown(what: str, words: str, *declared: type, kind: type[FBTasksError] = T
         return kind(celery_words.unknown_options(what, names, getattr(celery_words, words), known))
 
     return refuse
+
+
+def check_options(what: str, declared: Any) -> None:
+    """Raises :class:`ConfigurationError` unless :func:`with_options` can add *declared*; None adds nothing."""
+    is_record = isinstance(declared, type) and issubclass(declared, CommonOptions)
+    if declared is not None and not is_record and not is_typeddict(declared):
+        raise ConfigurationError(
+            f"{what} {checks.shown(declared)} must be a TypedDict, such as "
+            "class AuditOptions(TypedDict, total=False): audit: bool | None"
+        )
 
 
 @cache

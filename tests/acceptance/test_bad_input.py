@@ -319,13 +319,13 @@ HABITS = {
     "inspect registered": (
         "No such command 'registered': the worker lists its tasks when it starts; in Python: app.tasks."
     ),
-    "inspect faild": "No such command 'faild'. Did you mean 'failed'?",
+    "inspect faild": "No such command 'faild'. Did you mean 'failed'? Commands of an app's own features need -A APP.",
     "ping": (
         "No such command 'ping': use fbtasks inspect workers, which shows the heartbeats; fbtasks health is for "
         "monitoring."
     ),
     "failed": "No such command 'failed': use fbtasks inspect failed.",
-    "wroker": "No such command 'wroker'. Did you mean 'worker'?",
+    "wroker": "No such command 'wroker'. Did you mean 'worker'? Commands of an app's own features need -A APP.",
     "inspect failed -j": "No such option '-j': use --json.",
     "inspect active --destination x": (
         "No such option '--destination': leave it out: the database knows what all workers do."

@@ -106,6 +106,14 @@ def mail(to): return to
 """
 
 
+HEALTH = """
+import journal, shop
+from fbtasks.queue.operations.workers import get_health
+journal.MOST = 0
+print(*get_health(shop.app.database, 300).problems['journal'])
+"""
+
+
 @contextmanager
 def worker(folder, *arguments):
     """A worker in *folder*, for the block."""
@@ -130,6 +138,9 @@ def test_the_page_of_features_beside_a_program_without_that_feature(tmp_path, wa
             lines = re.findall(r"ledger: task (\d+) (\w+)\n", printed)
             assert [state for _, state in lines] == ["succeeded", "failed"]
             assert re.search(r"^journal +1 +yes +ENDED$", printed, re.MULTILINE)
+            assert ": migrated the feature journal to version 1.\n" in printed
+            told = do(f'python -c "{HEALTH}"', tmp_path, environment())
+            assert told.stdout == "journal: more than 0 tasks have failed today\n", told.stderr
             put = "import shop; print(shop.{}.apply_async(({!r},), queue='shared').id)"
             post, mail = (
                 do(f'python -c "{put.format(task, 7)}"', tmp_path, environment()).stdout.strip()

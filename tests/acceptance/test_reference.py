@@ -224,7 +224,7 @@ def blocks(page, language):
 
 
 GROUPS = ("features", "inspect", "limits", "schedules", "subscriptions")
-MADE_BY_A_PAGE = ("docs/how-to/features.md", "inspect journal")
+MADE_BY_A_PAGE = ("docs/how-to/features.md", "journal")
 """A command that the feature on a page brings, and the page."""
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 

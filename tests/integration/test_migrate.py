@@ -10,6 +10,7 @@ from fbtasks import FBTasks, SchemaError
 from fbtasks.database import migrate
 from fbtasks.database.database import Database
 from fbtasks.database.packages import queries
+from fbtasks.database.schema import Made, made, ours, steps
 from fbtasks.firebird import connections, library
 from fbtasks.firebird.facts import ask
 from fbtasks.url import DatabaseURL
@@ -160,3 +161,20 @@ def test_who_is_overtaken_goes_on_with_another_connection(url, monkeypatch):
     second.close()
     first.close()
     beside.drop_database()
+
+
+@pytest.mark.no_database
+def test_all_that_migrations_of_ours_create_is_known_by_its_name():
+    created = [each for part in ours() for step in steps(part) for each in step.statements if each.startswith("CREATE")]
+    assert created
+    assert [each for each in created if not list(made(each))] == []
+
+
+@pytest.mark.no_database
+def test_what_a_statement_creates_is_found_however_it_is_written():
+    assert list(made("create table costs (\n    id bigint constraint costs_id primary key\n)")) == [
+        Made("TABLE", "COSTS"),
+        Made("CONSTRAINT", "COSTS_ID"),
+    ]
+    assert list(made("CREATE UNIQUE DESCENDING INDEX A ON B (C)")) == [Made("INDEX", "A")]
+    assert list(made("CREATE ROLE A")) == []

@@ -14,7 +14,7 @@ from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
-from fbtasks.database import generations
+from fbtasks.database import generations, operations
 from fbtasks.feature import Feature
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as service
@@ -294,6 +294,11 @@ class Named(Feature):
         ([Named("Audit")], "small letters"),
         ([Named("queue_of_mine")], "not with fbtasks or queue"),
         ([Named("one"), Named("one")], "two features of the name 'one'"),
+        ([Named("one", options={"cost": int})], "'one': options {'cost': .* must be a TypedDict, such as"),
+        ([Named("one", options=int)], "'one': options .* must be a TypedDict, such as"),
+        ([Named("one", commands=["one list"])], r"'one' has commands with \['one list'\], which must be lines"),
+        ([Named("one", commands={"one": "All."})], "'one' has commands with 'All.', which must be lines"),
+        ([Named("one", commands={"one": {"one list": None}})], "commands with {'one': {'one list': None}}, which"),
     ],
 )
 def test_what_is_no_feature_is_refused(url, features, said):
@@ -317,6 +322,123 @@ def test_a_schema_that_cannot_be_is_refused(url, members, said):
         pytest.raises(ConfigurationError, match=said),
     ):
         app.migrate()
+
+
+PUT_ENDED = "EXECUTE PROCEDURE PUT_TRAIL(ID, 'ended', STATE)"
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "said"),
+    [
+        (
+            "packages/audit.sql",
+            "STATE SMALLINT, IS_STEP BOOLEAN",
+            "IS_STEP BOOLEAN",
+            "ENDED of the feature 'audit' must",
+        ),
+        ("packages/audit.sql", "AS\nBEGIN", "IS\nBEGIN", "with AS at the beginning of a line"),
+        ("grants.sql", "", "GRANT ALL ON TABLE AUDIT_TRAIL TO FBTASKS_WORKER;", "may have GRANT EXECUTE ON PACKAGE"),
+        ("grants.sql", "", "GRANT SELECT ON TABLE QUEUE_TASK TO FBTASKS_PRODUCER;", "QUEUE_TASK is not of the feature"),
+    ],
+)
+def test_a_file_that_cannot_be_is_named_before_anything_is_made(app, folder, url, file, before, after, said):
+    app.migrate()
+    app.close()
+    path = folder / file
+    text = path.read_text() if path.exists() else ""
+    path.write_text(text.replace(before, after) if before else after)
+    with closing(audited(url, of(folder), name="wrong")) as wrong, pytest.raises(ConfigurationError) as caught:
+        wrong.migrate()
+    assert rows(app, "SELECT NAME FROM QUEUE_FEATURE WHERE NAME = 'audit'") == []
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_a_hook_may_be_declared_in_other_lines_and_letters(folder, url, app):
+    app.close()
+    package = folder / "packages" / "audit.sql"
+    head = "PROCEDURE ENDED (\n    Id BIGINT, -- of the task\n    State SMALLINT,Is_Step boolean\n)"
+    package.write_text(
+        package.read_text().replace("PROCEDURE ENDED (ID BIGINT, STATE SMALLINT, IS_STEP BOOLEAN)", head)
+    )
+    with closing(audited(url, of(folder))) as made:
+        result = made.tasks["add"].delay(1, 2)
+        drain(made)
+        assert trail(made, result)[-1] == ("ended", State.SUCCEEDED)
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("migrations/0001_trail.sql", "TASK_ID BIGINT", "TASK_ID BIGINT,,"),
+        ("packages/audit.sql", PUT_ENDED, "EXECUTE PROCEDURE PUT_TRAIL(ID, 'ended', STATEX)"),
+        ("packages/audit.sql", PUT_ENDED, "EXECUTE EXECUTE PROCEDURE PUT_TRAIL(ID, 'ended', STATE)"),
+    ],
+)
+def test_what_the_database_refuses_of_a_file_is_found_there(app, folder, url, file, before, after):
+    app.migrate()
+    app.close()
+    path = folder / file
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after))
+    line = text[: text.index(before)].count("\n") + 1
+    with closing(audited(url, of(folder))) as wrong, pytest.raises(SchemaError) as caught:
+        wrong.migrate()
+    assert f"({path}, line {line})" in str(caught.value)
+    assert f"line {line}, column" in str(caught.value)
+
+
+def test_its_file_of_rights_is_honoured(with_audit, without, folder, url):
+    (folder / "grants.sql").write_text(
+        "GRANT EXECUTE ON PACKAGE AUDIT TO FBTASKS_OPERATOR;\n"
+        "GRANT SELECT, DELETE ON TABLE AUDIT_TRAIL TO FBTASKS_WORKER;\n"
+    )
+    asked = (
+        "SELECT TRIM(RDB$USER), TRIM(RDB$PRIVILEGE), TRIM(RDB$RELATION_NAME) FROM RDB$USER_PRIVILEGES "
+        "WHERE RDB$RELATION_NAME STARTING WITH 'AUDIT_' AND RDB$USER_TYPE = 13 ORDER BY 1, 2"
+    )
+    worker = [("FBTASKS_WORKER", "D", "AUDIT_TRAIL"), ("FBTASKS_WORKER", "S", "AUDIT_TRAIL")]
+    with_audit.close()
+    operations.grant(without.database, "worker", ["ANN"])
+    assert rows(without, asked) == []
+    with closing(audited(url, of(folder), name="granting")) as granting:
+        operations.grant(granting.database, "worker", ["ANN"])
+        assert rows(granting, asked) == [("FBTASKS_OPERATOR", "X", "AUDIT_1"), *worker]
+    without.migrate()
+    operations.grant(without.database, "worker", ["BOB"])
+    assert rows(without, asked) == [("FBTASKS_OPERATOR", "X", "AUDIT_1"), *worker]
+    without.close()
+    later = folder.rename(folder.with_name("later"))  # files are read once in a process
+    (later / "grants.sql").write_text("GRANT SELECT ON TABLE AUDIT_TRAIL TO FBTASKS_WORKER;\n")
+    with closing(audited(url, of(later), name="granting")) as granting:
+        granting.migrate()
+        assert rows(granting, asked)[1:] == worker[1:]
+
+
+def test_what_a_hook_finds_of_the_task(with_audit, folder, url):
+    package = folder / "packages" / "audit.sql"
+    live, ended = (f"(SELECT COUNT(*) FROM {table} T WHERE T.ID = :ID)" for table in ("QUEUE_TASK", "QUEUE_HISTORY"))
+    found = f"VALUES (:ID, {live} || ' ' || {ended}, :STATE,"
+    package.write_text(package.read_text().replace("VALUES (:ID, :HOOK, :STATE,", found))
+    with_audit.close()
+    with closing(audited(url, of(folder), name="looking")) as looking:
+        succeeded, failed = looking.tasks["add"].delay(1, 2), looking.tasks["fail"].delay()
+        drain(looking)
+        assert trail(looking, succeeded) == [("1 0", None), ("0 0", State.SUCCEEDED)]
+        assert trail(looking, failed) == [("1 0", None), ("0 1", State.FAILED)]
+
+
+def test_a_hook_that_raises(with_audit, folder, url):
+    package = folder / "packages" / "audit.sql"
+    package.write_text(package.read_text().replace(PUT_ENDED, "STATE = STATE / (10 - STATE)"))
+    with_audit.close()
+    with closing(audited(url, of(folder), name="raising")) as raising:
+        result = raising.tasks["add"].delay(1, 2)
+        drain(raising)
+        assert state(raising, result) == State.FAILED
+        (error,) = rows(raising, "SELECT ERROR_MSG FROM QUEUE_HISTORY")[0]
+        assert str(error).startswith("its outcome could not be recorded: ")
 
 
 def test_its_package_calls_none_of_a_generation(folder, url):
@@ -365,7 +487,33 @@ def test_its_commands_are_there_where_the_app_has_it(with_audit, module, capsys)
     assert command_line("-A", module, "audit", "--help") == 0
     assert "hooks  Count what the hooks wrote." in capsys.readouterr().out
     assert command_line("audit", "hooks") == 2
-    assert "No such command 'audit'" in capsys.readouterr().err
+    said = "No such command 'audit'. Did you mean 'adopt'? Commands of an app's own features need -A APP.\n"
+    assert capsys.readouterr().err.endswith(said)
+    for arguments in (["--help", "-A", module], ["audit", "-A", module, "--help"], ["audit", "--help", "-A", module]):
+        assert command_line(*arguments) == 0
+        assert "audit" in capsys.readouterr().out
+    assert command_line("audit", "-A", module, "hooks") == 0
+    assert capsys.readouterr().out == "1 written.\n"
+    assert command_line("audit", "hooks", "-A", "nowhere") == 2
+    assert "there is no module 'nowhere'" in capsys.readouterr().err
+    for lines in ({"nowhere.commands": {"lost": "?"}}, {"support.auditing": {"lost": "?"}, "": {}}):
+        sys.modules[module].app.features["audit"].commands = lines
+        assert command_line("lost", "-A", module) == 2
+        assert "the feature 'audit' says in commands that" in capsys.readouterr().err
+    sys.modules[module].app.features["audit"].commands = {"support.auditing": {"FOLDER": "?"}}
+    assert command_line("FOLDER", "-A", module) == 2
+    assert "FOLDER is no command of click's" in capsys.readouterr().err
+
+
+def test_a_migration_names_it(app, module, capsys):
+    assert command_line("migrate", "-A", module) == 0
+    assert capsys.readouterr().out.endswith(": migrated the feature audit to version 1.\n")
+    assert command_line("migrate", "-A", module, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["features"] == {}
+    execute(app, "UPDATE QUEUE_FEATURE SET VERSION = 0 WHERE NAME = 'audit'")
+    assert command_line("migrate", "-A", module, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["applied"], found["features"]) == ([], {"audit": 1})
 
 
 def test_what_it_says_of_tasks_and_finds_wrong_is_shown(with_audit, module, capsys):
