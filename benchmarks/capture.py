@@ -53,7 +53,7 @@ def prepare(url: str) -> None:
                 connection.execute_immediate(_TABLE.format(table))
             connection.commit()
         app.on_change(CAPTURED, insert=True, columns=("CUSTOMER", "TOTAL", "CREATED"), name="capture")(print)
-        subscriptions.apply(app.database, app.name, app.feeds())
+        subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
 
 
 class _Table:

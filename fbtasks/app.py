@@ -29,10 +29,9 @@ from fbtasks.features.schedules.periodic import adding
 from fbtasks.features.sources import Sources
 from fbtasks.features.sources import options as sources
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.feeds import Feed
-from fbtasks.features.sources.store import raising
+from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import EventSource, event_name
-from fbtasks.features.sources.task import FedTask, define_fed, define_polling, fed_decorator
+from fbtasks.features.sources.task import FedTask, fed_decorator
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
@@ -263,7 +262,7 @@ class FBTasks:
         ``fbtasks subscriptions apply`` has made the trigger. Raises :class:`TaskDefinitionError` and
         :class:`ConfigurationError` for options that cannot be.
         """
-        return define_fed(self, ChangeSource, "option of on_change", {"table": table}, options)
+        return self.features["sources"].define(ChangeSource, "on_change", {"table": table, **options})  # type: ignore[no-any-return]
 
     @fed_decorator(OnEvent)
     def on_event(self, event: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -272,7 +271,7 @@ class FBTasks:
         The function is given an :class:`Event`, or a list of them with *batch*. An event has any number of handlers, in
         any number of apps, each with tries of its own. Raises what :meth:`on_change` raises.
         """
-        return define_fed(self, EventSource, "option of on_event", {"event": event}, options)
+        return self.features["sources"].define(EventSource, "on_event", {"event": event, **options})  # type: ignore[no-any-return]
 
     @fed_decorator(Periodic)
     def periodic(self, *unnamed: Any, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -331,7 +330,7 @@ class FBTasks:
         The function is given a :class:`Row`. Workers look for rows that wait, and write back what became of them; the
         table gets no trigger. Raises what :meth:`on_change` raises.
         """
-        return define_polling(self, table, options)
+        return self.features["sources"].define(PollSource, "poll_table", {"table": table, **options})  # type: ignore[no-any-return]
 
     def middleware(self, middleware: M) -> M:
         """Puts a class, or an object of one, around what the app enqueues and runs: ``@app.middleware``.
@@ -361,9 +360,7 @@ class FBTasks:
         of its own); *start* a moment, or seconds from now, at which the handlers are called; events with one
         *order_key* are handled one after the other. Raises :class:`EnqueueError` and what :meth:`Task.delay` raises.
         """
-        if "sources" not in self.features:
-            self.features["sources"]
-        raising.raise_event(self, event, data, using=using, start=start, order_key=order_key)
+        self.features["sources"].raise_event(event, data, using=using, start=start, order_key=order_key)
 
     def register(self, task: Any) -> Task[..., Any]:
         """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""
@@ -434,16 +431,6 @@ class FBTasks:
         self._included = False
         if force:
             self.load()
-
-    @property
-    def queues(self) -> Mapping[str, QueueDefinition]:
-        """What :meth:`queue` has said of queues, by their names."""
-        return self.features["queues"].definitions if "queues" in self.features else {}
-
-    @property
-    def limits(self) -> Mapping[str, LimitDefinition]:
-        """What :meth:`limit` and tasks with an order have said of limits, by their names."""
-        return self.features["limits"].definitions if "limits" in self.features else {}
 
     @property
     def conf(self) -> Conf:
@@ -565,10 +552,6 @@ class FBTasks:
             close = checks.did_you_mean(name, self.tasks)
             raise UnknownTaskError(f"the app {self.name!r} has no task named {checks.shown(name)}.{close}")
         return task
-
-    def feeds(self) -> list[Feed]:
-        """The tasks that a source feeds, as they are deployed."""
-        return self.features["sources"].feeds() if "sources" in self.features else []
 
     def silence(self, connection: Any, *names: str) -> None:
         """Has the open transaction of *connection* call no tasks for its changes, or none of the tasks *names*.

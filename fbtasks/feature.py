@@ -54,7 +54,7 @@ class Worker(Protocol):
 
 
 class Duty:
-    """Something that a worker does now and then, between claims. Used by the worker's thread alone.
+    """Something that a worker does now and then, between claims. Used by the worker's thread alone, unless *apart*.
 
     When another transaction is in its way, the database refuses it, or it raises anything else, the log has that once
     a minute, and it is tried again after a while: nothing else waits. Each worker takes turns of its own, as does
@@ -67,6 +67,13 @@ class Duty:
     """Names of database events that it hears of, such as ``fbtasks:parked``."""
     while_draining = False
     """Whether it is done by a worker that is to end, too."""
+    apart = False
+    """Whether :meth:`do` may wait for something else than the database, such as an answer of another server.
+
+    Then each turn is taken in a thread of its own, with a session of its own, and the worker goes on meanwhile. All
+    other members are called as ever, :meth:`told` and :meth:`heard` during a turn too. In its turn it asks the worker
+    for nothing. A worker that is to end waits for the turn until its grace is over, and then ends without it.
+    """
 
     def begin(self, session: Session) -> None:
         """The worker starts, and has brought in what the code says (:meth:`Feature.deploy`). Not in ``drain``."""
@@ -90,15 +97,21 @@ class Duty:
         return False
 
     def finish(self, session: Session) -> None:
-        """The worker ends: does what is to be done at once."""
+        """The worker ends: does what is to be done at once. Not called while a turn is under way that is apart."""
 
 
 class Every(Duty):
     """A part of upkeep: done at the start, then every so many seconds, and after one second while there is more."""
 
-    def __init__(self, name: str, seconds: float, part: Callable[[Session], bool], *, feeds: bool = False) -> None:
-        """*part* returns whether there is more. *feeds*: it makes tasks, so a worker does not leave before its end."""
+    def __init__(
+        self, name: str, seconds: float, part: Callable[[Session], bool], *, feeds: bool = False, apart: bool = False
+    ) -> None:
+        """*part* returns whether there is more. *feeds*: it makes tasks, so a worker does not leave before its end.
+
+        *apart*: it may wait for something else than the database (:attr:`Duty.apart`).
+        """
         self.name = name
+        self.apart = apart
         self._seconds = seconds
         self._part = part
         self._makes_tasks = feeds

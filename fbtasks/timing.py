@@ -47,12 +47,13 @@ def as_utc(moment: datetime, timezone: tzinfo | None) -> datetime:
 
 
 class Backoff:
-    """Pauses between attempts: each twice as long as the one before, until an attempt succeeds."""
+    """Pauses between attempts: each *factor* times as long as the one before, until an attempt succeeds."""
 
-    __slots__ = ("_first", "_pause", "last", "until")
+    __slots__ = ("_factor", "_first", "_pause", "last", "until")
 
-    def __init__(self, first: float, last: float) -> None:
+    def __init__(self, first: float, last: float, factor: float = 2.0) -> None:
         self._first = self._pause = first
+        self._factor = factor
         self.last = last
         """Seconds of the longest pause."""
         self.until = 0.0
@@ -61,7 +62,7 @@ class Backoff:
     def next(self) -> float:
         """Seconds until the next attempt."""
         pause = min(self._pause, self.last)
-        self._pause = min(2 * pause, self.last)
+        self._pause = min(self._factor * pause, self.last)
         return pause
 
     def wait(self) -> float:

@@ -41,7 +41,7 @@ _LEDGER: Final = {
     "QUEUE_SCHEMA": {"VERSION", "NAME", "APPLIED_TIME"},
     "QUEUE_SCHEMA_STEP": {"FEATURE", "VERSION", "STEP"},
     "QUEUE_SPARE": {"QUEUE_SPARE"},
-    "QUEUE_FEATURE": {"NAME", "VERSION", "HOOKS", "PACKAGE", "UPKEEP_TIME"},
+    "QUEUE_FEATURE": {"NAME", "VERSION", "HOOKS", "PACKAGE"},
 }
 """Tables that say how far a migration has come, with their columns: one of an application's has others."""
 _SPACES: Final = {"TABLE": "RELATION", "VIEW": "RELATION", "PROCEDURE": "RELATION", "CONSTRAINT": "INDEX"}

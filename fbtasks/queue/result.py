@@ -17,7 +17,7 @@ from fbtasks.errors import (
 )
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
-from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
+from fbtasks.queue.notify.outcomes import Wait, closed, look, polls
 from fbtasks.queue.notify.results import event_of
 from fbtasks.states import State, celery_name
 from fbtasks.system.showing import count
@@ -153,17 +153,16 @@ class AsyncResult(Generic[R]):
         """
         started = clock.monotonic()
         wait = self._wait()
+        pauses = polls()
         with self.app.waiting() as waiter:
-            pause = POLL_FIRST
             while not self._look(wait):
                 left = None if timeout is None else started + timeout - clock.monotonic()
                 if left is not None and left <= 0:
                     raise self._too_late(wait, timeout)
                 waiter.only = None if wait.number is None else event_of(wait.number)
-                waiter.wait(pause if left is None else min(pause, left))
+                waiter.wait(pauses.next() if left is None else min(pauses.next(), left))
                 if waiter.closed:
                     raise closed(self.id)
-                pause = min(pause * SLOWER, POLL_LAST)
         return self._end(wait, propagate=propagate)
 
     async def aget(self, timeout: float | None = None) -> R:

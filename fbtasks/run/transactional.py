@@ -38,6 +38,7 @@ from fbtasks.tasks.call import (
     Stale,
     Succeeded,
 )
+from fbtasks.timing import Backoff
 
 if TYPE_CHECKING:
     from fbtasks.firebird.driver.lent import TaskTransaction
@@ -173,14 +174,13 @@ class TransactionalRunner:
         While another transaction holds the task's row this waits for a while, but outside of the host's lock, which all
         workers need.
         """
-        until, pause = clock.monotonic() + HELD_MOST, HELD_FIRST
+        until, pauses = clock.monotonic() + HELD_MOST, Backoff(HELD_FIRST, HELD_LAST)
         while True:
             assert self._recorder is not None  # as the session is there
             stale = self._recorder.record_effect(transaction, self._worker_id(), done)
             if stale is None or stale.stands != done.claim.claim_id or clock.monotonic() >= until:
                 return stale
-            time.sleep(pause)
-            pause = min(2 * pause, HELD_LAST)
+            time.sleep(pauses.next())
 
     def _ended_alone(self, *errors: BaseException | None) -> bool:
         """Whether *errors* say that the database ended this connection, while it lets a new one in at once."""

@@ -219,7 +219,7 @@ class Dispatcher:
         for claim in self._claims:
             parts = []
             for part in claim.members or (claim,):
-                lacks = self._lacks(session, part)
+                lacks = part.has_extras and self._lacks(session, part)
                 if lacks:
                     self.unknown.meet(part.name, lacks)
                     self._outcomes.end(part, Parked(lacks))
@@ -232,7 +232,7 @@ class Dispatcher:
 
     def _lacks(self, session: Session, claim: Claim) -> str:
         """A feature that *claim* needs, and this worker lacks; empty when there is none."""
-        needed = session.read("extras", claim.id) if claim.has_extras else ()
+        needed = session.read("needs", claim.id)
         return next((name for (name,) in needed if f" {name} " not in self.features), "")
 
     def _show(self, session: Session) -> None:
@@ -254,7 +254,7 @@ class Dispatcher:
                 return None
             claim = found
         if claim.fed:
-            lacks = "that reads what it is given"
+            lacks = self._lacks(session, claim)
             self.unknown.meet(claim.name, lacks)
             self._outcomes.end(claim, Parked(lacks))
             return None

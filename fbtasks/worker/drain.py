@@ -10,6 +10,7 @@ from fbtasks import timing as clock
 from fbtasks.database.migrate import latest_version
 from fbtasks.errors import DatabaseReplaced
 from fbtasks.states import State
+from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim
 
 logger = logging.getLogger("fbtasks.worker")
@@ -50,9 +51,8 @@ class Burst:
     @staticmethod
     def leaves(left: Iterable[tuple[str, int, int]]) -> None:
         """Says what is *left*, by queue and state: nothing that this worker can wait for."""
-        for queue, state, count in left:
-            what = _LEFT[State(state)][count > 1]
-            logger.info("Left in queue %s: %d %s %s.", queue, count, "task" if count == 1 else "tasks", what)
+        for queue, state, many in left:
+            logger.info("Left in queue %s: %s %s.", queue, count(many, "task"), _LEFT[State(state)][many > 1])
 
 
 class Drain:
@@ -87,14 +87,14 @@ class Drain:
         """Whether what runs is not waited for any longer."""
         return self.at_once or (self.deadline is not None and clock.monotonic() > self.deadline)
 
-    def say_waiting(self, running: Collection[Claim]) -> None:
-        """Says, once, that the worker ends when *running* have ended, and how long it waits for that."""
-        if self._said_waiting or not running:
+    def say_waiting(self, running: Collection[Claim], duties: Collection[str] = ()) -> None:
+        """Says, once, that the worker ends when *running* and *duties* have ended, and how long it waits for that."""
+        if self._said_waiting or not (running or duties):
             return
         self._said_waiting = True
-        what = "1 running task" if len(running) == 1 else f"{len(running)} running tasks"
-        them = "it" if len(running) == 1 else "them"
-        logger.info("Waiting up to %g s for %s; a second signal stops %s.", self._grace, what, them)
+        what = [*([count(len(running), "running task")] if running else []), *duties]
+        them = "it" if len(running) + len(duties) == 1 else "them"
+        logger.info("Waiting up to %g s for %s; a second signal stops %s.", self._grace, " and ".join(what), them)
 
     def look_at_schema(self, version: int, *, anew: bool) -> None:
         """Begins when the schema, of *version* now, is not the one that this worker works with, or was made *anew*."""

@@ -6,6 +6,8 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import closing
 from typing import Final, TypeVar
 
 from fbtasks import timing as clock
@@ -16,6 +18,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.tasks import BATCH
 from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
+from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Said
 from fbtasks.timing import Backoff, Quiet
 from fbtasks.worker.hooks import FailureHooks
@@ -67,12 +70,24 @@ class Attempts:
 class _Kept:
     """A duty, and what has become of it."""
 
-    __slots__ = ("attempts", "duty", "feature")
+    under_way = False
+    """Whether a turn was begun whose end was not seen."""
 
     def __init__(self, feature: str, duty: Duty) -> None:
         self.feature = feature
         self.duty = duty
         self.attempts = Attempts(duty.name)
+
+    def due(self, *, draining: bool) -> float:
+        if draining and not self.duty.while_draining:
+            return math.inf
+        return max(self.duty.due(), self.attempts.until)
+
+    def do(self, session: Session) -> bool:
+        return bool(self.attempt(lambda: self.duty.do(session)))
+
+    def finish(self, session: Session) -> None:
+        self.attempt(lambda: self.duty.finish(session))
 
     def attempt(self, act: Callable[[], T]) -> T | None:
         try:
@@ -87,32 +102,97 @@ class _Kept:
         return None
 
 
+class _Apart(_Kept):
+    """One that takes each turn in a thread of its own, with a session of its own.
+
+    It is due when a turn is to begin, and when one has ended: what became of that is seen by the worker's thread.
+    """
+
+    def __init__(self, feature: str, duty: Duty, connect: Callable[[], Session], wake: Callable[[], None]) -> None:
+        super().__init__(feature, duty)
+        self._connect = connect
+        self._wake = wake
+        self._turn: Future[bool] | None = None
+
+    @property
+    def under_way(self) -> bool:  # type: ignore[override]
+        return self._turn is not None
+
+    def due(self, *, draining: bool) -> float:
+        if self._turn is None:
+            return super().due(draining=draining)
+        return 0.0 if self._turn.done() else math.inf
+
+    def do(self, session: Session) -> bool:  # noqa: ARG002  # it has its own
+        turn, self._turn = self._turn, None
+        if turn is None:
+            self._begin()
+            return False
+        try:
+            return bool(self.attempt(turn.result))
+        except DatabaseError as error:  # of its own connection; the next turn makes another one
+            self.attempts.failed(f"The database is away from {self.duty.name}: {error}")
+            return False
+
+    def finish(self, session: Session) -> None:
+        if self._turn is not None and self._turn.done():
+            self.do(session)
+        if self._turn is None:
+            super().finish(session)
+        else:
+            logger.warning("%s has not ended; the worker ends without it.", self.duty.name)
+
+    def _begin(self) -> None:
+        self._turn = turn = Future[bool]()
+        turn.add_done_callback(lambda _: self._wake())
+        try:
+            Background(target=self._run, args=(turn,), name=f"fbtasks-{self.feature}").start()
+        except RuntimeError as error:  # there are too many threads
+            turn.set_exception(error)
+
+    def _run(self, turn: Future[bool]) -> None:
+        try:
+            with closing(self._connect()) as session:
+                more = self.duty.do(session)
+        except BaseException as error:  # noqa: BLE001  # it is raised where the end is seen
+            turn.set_exception(error)
+        else:
+            turn.set_result(more)
+
+
 class Duties:
     """The duties of one worker."""
 
-    def __init__(self, duties: Iterable[tuple[str, Duty]]) -> None:
-        """*duties*, each with the name of its feature, or an empty one."""
-        self._kept = deque(_Kept(*each) for each in duties)
+    def __init__(
+        self, duties: Iterable[tuple[str, Duty]], connect: Callable[[], Session], wake: Callable[[], None]
+    ) -> None:
+        """*duties*, each with the name of its feature, or an empty one.
+
+        Those that are apart *connect* for each turn, and *wake* the worker when it has ended.
+        """
+        self._kept = deque(
+            _Apart(name, duty, connect, wake) if duty.apart else _Kept(name, duty) for name, duty in duties
+        )
 
     def __iter__(self) -> Iterator[Duty]:
         return (each.duty for each in self._kept)
 
     def due(self, *, draining: bool) -> float:
         """The monotonic time at which there is something to do."""
-        due = math.inf
-        for each in self._kept:
-            if (not draining or each.duty.while_draining) and (its := each.duty.due()) < due:
-                due = min(due, max(its, each.attempts.until))
-        return due
+        return min(each.due(draining=draining) for each in self._kept)
 
     def do(self, session: Session, *, draining: bool) -> bool:
         """Does one that is due, each in its turn. Whether there may be something to claim now."""
         now = clock.monotonic()
         for nth, each in enumerate(self._kept):
-            if each.attempts.until <= now and each.duty.due() <= now and (not draining or each.duty.while_draining):
+            if each.due(draining=draining) <= now:
                 self._kept.rotate(-nth - 1)
-                return bool(each.attempt(lambda: each.duty.do(session)))  # noqa: B023  # at once
+                return each.do(session)
         return False
+
+    def under_way(self) -> list[str]:
+        """What those are at that are apart and have not ended."""
+        return [each.duty.name for each in self._kept if each.under_way]
 
     def pending(self) -> bool:
         """Whether a worker that is to leave when nothing is left has something to do still."""
@@ -132,7 +212,7 @@ class Duties:
     def finish(self, session: Session) -> None:
         """The worker ends."""
         for each in self._kept:
-            each.attempt(lambda: each.duty.finish(session))  # noqa: B023
+            each.finish(session)
 
 
 class Promotion(Duty):

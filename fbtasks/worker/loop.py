@@ -83,7 +83,9 @@ class Loop:
             [
                 *(("", each) for each in (upkeep, promotion, self._parked)),
                 *((feature.name, duty) for feature in app.features for duty in feature.duties(self)),
-            ]
+            ],
+            app.database.open,
+            self._waker.wake,
         )
         self._hearing: dict[str, list[Callable[[], None]]] = {"fbtasks:cancel": [self._dispatcher.request_stops]}
         """What is called when an event comes."""
@@ -178,7 +180,7 @@ class Loop:
                         if self.connection.away_since is not None:
                             self.connection.works()
                     elif self.drain.begun:
-                        self.drain.say_waiting(self._executor.busy())
+                        self.drain.say_waiting(self._executor.busy(), self._duties.under_way())
                 except SchemaError:
                     raise
                 except DatabaseError as error:
@@ -209,7 +211,7 @@ class Loop:
         self._call_hooks(session)
         self._collect()
         if draining:
-            self.drain.say_waiting(self._executor.busy())
+            self.drain.say_waiting(self._executor.busy(), self._duties.under_way())
 
     def _collect(self) -> None:
         """Takes what has ended in the executor, and what running tasks have said."""
@@ -285,7 +287,9 @@ class Loop:
         return self._nothing_opens()
 
     def _holds_some(self) -> bool:
-        return bool(self._dispatcher or self._outcomes or self._outcomes.blocked or self._hooks)
+        return bool(
+            self._dispatcher or self._outcomes or self._outcomes.blocked or self._hooks or self._duties.under_way()
+        )
 
     def _anything_due(self) -> bool:
         if self.connection.session is None:

@@ -59,7 +59,6 @@ def test_public_members_are_described(kind):
             "load",
             "queues_served",
             "queues_known",
-            "feeds",
             "features",
             "task_root",
             "task_options",
@@ -67,8 +66,6 @@ def test_public_members_are_described(kind):
             "known_task",
             "call_by_name",
             "enqueue_calls",
-            "queues",
-            "limits",
         },
         "Task": {
             "call",

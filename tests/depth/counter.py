@@ -84,6 +84,6 @@ class Counter:
 
             return count
 
-        names = ("rows", "parts", "generated", "packed", "script")
+        names = ("rows", "parts", "sql", "packed", "script")
         with mock.patch.multiple(Transaction, **{name: counted(getattr(Transaction, name)) for name in names}):
             yield

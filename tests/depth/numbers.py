@@ -52,7 +52,7 @@ class Handlers(Many):
     def fill(self, count):
         for number in self.numbers(count):
             self.app.on_event(f"event.{number}", name=f"handler {number}", batch=10)(lambda events: None)
-        subscriptions.apply(self.app.database, self.app.name, self.app.feeds())
+        subscriptions.apply(self.app.database, self.app.name, self.app.features["sources"].feeds())
 
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)
@@ -70,7 +70,7 @@ class Tables(Many):
         self.fill(10)
         for number in range(10):
             self.app.on_change(f"T{number}", insert=True, name=f"fed {number}")(lambda change: None)
-        subscriptions.apply(self.app.database, self.app.name, self.app.feeds())
+        subscriptions.apply(self.app.database, self.app.name, self.app.features["sources"].feeds())
 
     def fill(self, count):
         with self.app.connect() as connection:

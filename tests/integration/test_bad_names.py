@@ -42,7 +42,7 @@ def test_changes_of_250_columns_are_noted_or_refused_in_our_words(app):
     columns = ", ".join(f"{name} VARCHAR(20)" for name in names)
     execute(app, f"CREATE TABLE WIDE (ID INTEGER NOT NULL PRIMARY KEY, {columns})")
     app.on_change("WIDE", update=names, name="fed")(lambda change: None)
-    done = subscriptions.apply(app.database, app.name, app.feeds())
+    done = subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
     assert "BLOB_APPEND" not in str(done.problems)
 
 
@@ -52,7 +52,7 @@ def test_half_a_letter_in_a_condition_is_refused_in_our_words(app):
         app.on_change("T", insert=True, when=f"A = '{HALF}'", name="fed")(lambda change: None)
     except FBTasksError:
         return
-    (problem,) = subscriptions.apply(app.database, app.name, app.feeds()).problems.values()
+    (problem,) = subscriptions.apply(app.database, app.name, app.features["sources"].feeds()).problems.values()
     assert "CREATE TRIGGER" not in problem
 
 

@@ -1,6 +1,7 @@
 """Duties of a feature of another distribution: one that fails or takes long holds up neither tasks nor the lease."""
 
 import math
+import threading
 import time
 
 import pytest
@@ -19,8 +20,9 @@ class Once(Duty):
 
     name = "doing it"
 
-    def __init__(self, act):
+    def __init__(self, act, *, apart):
         self._act = act
+        self.apart = apart
         self._next = 0.0
 
     def due(self):
@@ -35,11 +37,12 @@ class Once(Duty):
 class Busy(Feature):
     name = "busy"
 
-    def __init__(self, act):
+    def __init__(self, act, *, apart=False):
         self._act = act
+        self._apart = apart
 
     def duties(self, worker):
-        yield Once(self._act)
+        yield Once(self._act, apart=self._apart)
 
 
 @pytest.fixture
@@ -81,3 +84,84 @@ def test_the_lease_is_renewed_while_one_takes_long(app, run):
 
     run(act, lease=1.5)
     assert lives == [1]
+
+
+@pytest.fixture
+def working(url):
+    """A worker with a duty that is apart and waits until it may go."""
+    go, seen = threading.Event(), []
+
+    def act(session):
+        seen.append("begun")
+        go.wait(60)
+        seen.append(session.read("now") is not None)
+
+    app = FBTasks("test", url, auto_migrate=True, features=[*FEATURES, Busy(act, apart=True)])
+    app.task(name="add")(lambda a, b: a + b)
+    options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1, lease=1.5, grace=1.0)
+    loop = Loop(app, SoloExecutor(app), options)
+    loop.start()
+    loop.open()
+    thread = threading.Thread(target=loop.run, kwargs={"listen": False})
+    thread.start()
+    try:
+        yield loop, thread, go, seen
+    finally:
+        go.set()
+        loop.drain.begin()
+        thread.join(20)
+        loop.close()
+        app.close()
+
+
+def test_one_that_waits_apart_holds_up_neither_tasks_nor_the_lease_nor_the_end(app, working, wait_for, caplog):
+    loop, thread, _, seen = working
+    caplog.set_level("INFO")
+    wait_for(lambda: seen == ["begun"])
+    until = time.monotonic() + 4.0
+    while time.monotonic() < until:
+        assert loop._app.tasks["add"].delay(1, 2).get(timeout=10) == 3
+        assert one(app, f"SELECT COUNT(*) FROM QUEUE_PROCESS WHERE LEASE_UNTIL > {NOW}") == 1
+        time.sleep(0.1)
+    loop.drain.begin()
+    began = time.monotonic()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert 0.9 < time.monotonic() - began < 5
+    assert seen == ["begun"]
+    assert "Waiting up to 1 s for doing it; a second signal stops it." in caplog.text
+    loop.close()
+    assert "doing it has not ended; the worker ends without it." in caplog.text
+
+
+def test_a_worker_that_ends_waits_for_one_apart_as_long_as_it_may(working, wait_for, caplog):
+    loop, thread, go, seen = working
+    wait_for(lambda: seen == ["begun"])
+    loop.drain._grace = 60.0
+    loop.drain.begin()
+    thread.join(0.5)
+    assert thread.is_alive()
+    go.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert seen == ["begun", True]
+    loop.close()
+    assert "has not ended" not in caplog.text
+
+
+def test_a_burst_waits_for_one_apart(url):
+    seen = []
+
+    def act(session):
+        time.sleep(1.0)
+        seen.append(session.read("now") is not None)
+
+    app = FBTasks("test", url, auto_migrate=True, features=[*FEATURES, Busy(act, apart=True)])
+    options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1, burst=True)
+    loop = Loop(app, SoloExecutor(app), options)
+    loop.start()
+    loop.open()
+    loop.run(listen=False)
+    loop.close()
+    app.close()
+    assert seen == [True]

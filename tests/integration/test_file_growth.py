@@ -60,7 +60,7 @@ def test_changes(app, size):
     script(app, "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, NOTE VARCHAR(8000))")
     heard = []
     app.on_change("ORDERS", update=True, columns=("NOTE",), name="noted")(lambda change: heard.append(change.key))
-    subscriptions.apply(app.database, app.name, app.feeds())
+    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
     for number in range(LIVE):
         execute(app, "INSERT INTO ORDERS (ID) VALUES (?)", number)
     for turn in range(3 * ROUNDS):

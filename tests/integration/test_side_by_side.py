@@ -60,7 +60,7 @@ def test_a_claim_does_not_grow_with_events_of_few_keys(app, session, claim, end)
     counts = {"few": 1_000, "many": 4_000}
     for name in counts:
         app.on_event(name, name=name, queue=name)(lambda event: None)
-    subscriptions.apply(app.database, app.name, app.feeds())
+    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
     cost = {}
     for name, count in counts.items():
         execute(app, RAISED.format(count=10, event=name))

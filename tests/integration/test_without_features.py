@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from support.sql import execute, one, rows
 
-from fbtasks import FBTasks, SchemaError, chain
+from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskDefinitionError, chain, task
 from fbtasks.database.packages import packages
 from fbtasks.database.schema import CORE, ours, steps
+from fbtasks.errors import UnknownTaskError
 from fbtasks.testing import drain
 
 pytestmark = [pytest.mark.embedded, pytest.mark.no_database]
@@ -17,6 +18,8 @@ TABLES = "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLA
 PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_'"
 HOOKS = "SELECT RDB$PACKAGE_BODY_SOURCE FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_HOOKS_'"
 GENERATION = "SELECT NUMBER FROM QUEUE_GENERATION"
+STATES = "SELECT STATE FROM QUEUE_TASK WHERE ID = ?"
+CLAIMS = "SELECT CLAIM_TIME FROM QUEUE_TASK WHERE ID = ?"
 
 
 def add(a, b):
@@ -158,3 +161,71 @@ def test_commands_without_an_app_take_it_as_it_is(bare, project):
         assert "QUEUE_" not in done.stderr, command
         assert done.returncode == (1 if command == ("health",) else 0), done.stderr
     assert one(bare, "SELECT COUNT(*) FROM QUEUE_FEATURE") == 0
+
+
+def test_a_step_with_inputs_waits_for_a_worker_of_an_app_that_reads_them(bare, whole, caplog):
+    """One without the feature parks it, and takes it no second time, while it takes others of that name."""
+    last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
+    drain(bare)
+    assert one(bare, STATES, int(last.id)) == 3
+    assert "1 task named 'add' is parked: this worker has no feature workflows, which it needs." in caplog.text
+    claims = one(bare, CLAIMS, int(last.id))
+    beside = bare.tasks["add"].delay(5, 6)
+    execute(bare, "UPDATE QUEUE_TASK SET STATE = 3, CLAIM_TIME = QUEUE_NOW() WHERE ID = ?", int(beside.id))
+    drain(bare)
+    assert beside.get(timeout=0) == 11
+    assert one(bare, CLAIMS, int(last.id)) == claims
+    with bare.database.session() as session:
+        assert session.read("parked_names", bare.features.names) == []
+        assert session.read("parked_names", whole.features.names) == [("default", "add")]
+    drain(whole)
+    assert last.get(timeout=0) == 7
+
+
+def test_a_step_with_inputs_that_no_worker_takes_fails_of_what_it_lacks(bare, whole):
+    last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
+    drain(bare)
+    with bare.database.session() as session:
+        session.run(lambda t: t.call("FBTASKS_WORKER.FAIL_PARKED", -1000, 10))
+    with pytest.raises(UnknownTaskError, match="no worker has the feature workflows, which this task needs"):
+        last.get(timeout=0)
+
+
+@pytest.mark.no_database
+@pytest.mark.parametrize(
+    ("use", "feature"),
+    [
+        (lambda app: app.limit("sms", at_once=1), "limits"),
+        (lambda app: app.queue("mail", max_length=1), "queues"),
+        (lambda app: app.queue("mail", rate="1/s"), "queues"),
+        (lambda app: app.periodic(every=60), "schedules"),
+        (lambda app: app.add_periodic("report", every=60), "schedules"),
+        (lambda app: app.on_change("ORDERS", insert=True), "sources"),
+        (lambda app: app.on_event("order.paid"), "sources"),
+        (lambda app: app.poll_table("INBOX", status="S", ready=0, done=1, failed=2), "sources"),
+        (lambda app: app.raise_event("order.paid"), "sources"),
+        (lambda app: app.silence(None), "sources"),
+        (lambda app: (app.task(name="a")(print).s() | app.task(name="b")(print).s()).delay(), "workflows"),
+    ],
+)
+def test_what_a_feature_brings_is_refused_without_it(url, use, feature):
+    with (
+        closing(FBTasks("bare", url, features=())) as app,
+        pytest.raises(ConfigurationError, match=f"the app 'bare' was made without the feature '{feature}'"),
+    ):
+        use(app)
+
+
+@pytest.mark.no_database
+def test_options_of_features_are_unknown_without_them(url):
+    def free():
+        """A task of library code."""
+
+    with closing(FBTasks("bare", url, features=("workflows",))) as app:
+        with pytest.raises(TaskDefinitionError, match="unknown task option 'unique'"):
+            app.task(unique=True)
+        with pytest.raises(
+            TaskDefinitionError, match=r"has unique=, .* a feature that the app 'bare' was made without"
+        ):
+            app.register(task(name="free", unique=True)(free))
+        app.register(task(name="free")(free))

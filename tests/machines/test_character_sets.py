@@ -165,7 +165,7 @@ def test_an_application_s_connection_is_of_the_url_s_character_set_and_enqueues_
     app, seen = western, []
     app.on_event("order", name="событие")(lambda event: seen.append((event.data, event.order_key)))
     with app.database.session() as session:
-        assert subscriptions.register(session, app.name, app.feeds()) == {}
+        assert subscriptions.register(session, app.name, app.features["sources"].feeds()) == {}
     with app.connect() as connection:
         assert connection.charset == "WIN1252"
         result = app.tasks["задача"].using(connection).apply_async(("а" * 5000,), task_id="ключ")

@@ -14,7 +14,7 @@ class Poller:
         self.app = app
         self.task = task
         with app.database.session() as session:
-            assert subscriptions.register(session, app.name, app.feeds()) == {}
+            assert subscriptions.register(session, app.name, app.features["sources"].feeds()) == {}
             known = next(each for each in polling.known(session, app.name, task.name) if not each.ends)
             self.polled = polling.prepare(session, known.id, task.subscription.source)
 

@@ -286,7 +286,7 @@ def rescues(app):
         claims = session.run(lambda t: tasks.claim(t, worker, "default", 2))
         session.run(lambda t: tasks.revoke(t, claims[1].id, terminate=True))
         session.run(lambda t: processes.heartbeat(t, "worker", worker, lease=0.001))
-        feeds = app.feeds()
+        feeds = app.features["sources"].feeds()
         problems = {feed.name: "it is not there" for feed in feeds}
         subscriptions.note_undeployed(session, worker, app.name, feeds, problems)
         session.run(lambda t: tasks.finish(t, worker, 0, [Finished(claims[0], Released())]))
@@ -421,7 +421,7 @@ def taken_over(app):
 
 
 def _deploy(app):
-    assert not subscriptions.apply(app.database, app.name, app.feeds()).problems
+    assert not subscriptions.apply(app.database, app.name, app.features["sources"].feeds()).problems
 
 
 def _drain_until(app, condition):

@@ -17,6 +17,7 @@ from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.firebird import fork
 from fbtasks.firebird.session import INSERT, Transaction
 from fbtasks.queue.notify.results import ResultListener, Waiter
+from fbtasks.timing import Backoff
 
 T = TypeVar("T")
 POLL: Final = 1.0
@@ -85,7 +86,7 @@ class StoreAccess:
         limit = clock.monotonic() + self._patience
         if deadline is not None:
             limit = min(limit, deadline)
-        pause = FIRST_POLLS
+        pauses = Backoff(FIRST_POLLS, POLL)
         while True:
             try:
                 return ask()
@@ -93,5 +94,4 @@ class StoreAccess:
                 left = limit - clock.monotonic()
                 if left <= 0:
                     raise
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, POLL)
+            time.sleep(min(pauses.next(), left))

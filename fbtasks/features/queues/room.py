@@ -15,6 +15,7 @@ from fbtasks.firebird.session import READ
 from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Batch, Call
+from fbtasks.timing import Backoff
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -23,7 +24,6 @@ logger = logging.getLogger(__name__)
 _FIRST: Final = 0.05
 _LAST: Final = 1.0
 """Seconds between two attempts of a call that waits; an event makes the next one earlier."""
-_SLOWER: Final = 1.5
 _MOST_EVENTS: Final = 15
 """Names of events that one listener hears; for other queues the attempts have to do."""
 
@@ -110,7 +110,7 @@ class _Wait:
         self._patience = patience
         self._waiter = waiter
         self._deadline = clock.monotonic() + patience
-        self._pause = _FIRST
+        self._pauses = Backoff(_FIRST, _LAST)
         self._is_last = False
 
     def go_on(self, full: QueueFull) -> None:
@@ -118,6 +118,6 @@ class _Wait:
         if self._is_last:
             raise QueueFull(f"{full} It was still full after {count(self._patience, 'second')}.") from full
         left = self._deadline - clock.monotonic()
-        self._waiter.wait(min(self._pause * random.uniform(0.5, 1.0), max(left, 0.0)))  # noqa: S311  # not all at once
+        pause = self._pauses.next() * random.uniform(0.5, 1.0)  # noqa: S311  # not all at once
+        self._waiter.wait(min(pause, max(left, 0.0)))
         self._is_last = left <= 0 or self._waiter.closed
-        self._pause = min(self._pause * _SLOWER, _LAST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,10 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Asked, Deployed, Duty, Every, Feature, Problem, Told, Worker
 from fbtasks.features.sources.definition import SILENT_RULE, may_be_silent
 from fbtasks.features.sources.feeds import Feed
+from fbtasks.features.sources.store import raising
 from fbtasks.features.sources.store.silence import silence
-from fbtasks.features.sources.task import FedTask
+from fbtasks.features.sources.subscription import Source
+from fbtasks.features.sources.task import FedTask, define_fed
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.system import checks
@@ -48,6 +50,14 @@ class Sources(Feature):
         from fbtasks.features.sources.store import rests  # what only calls tasks does not pay for it
 
         return rests.put(transaction, slot, items)
+
+    def define(self, source: type[Source], what: str, options: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """The decorator of a task that *source* feeds, with the options of ``app.on_change`` or its like."""
+        return define_fed(self.app, source, what, options)
+
+    def raise_event(self, event: str, data: Any, **options: Any) -> None:
+        """Raises an event for all of its handlers: see ``app.raise_event``."""
+        raising.raise_event(self.app, event, data, **options)
 
     def silence(self, connection: Any, names: Sequence[str]) -> None:
         """Silences the open transaction of *connection*, for the tasks *names*, or without any for all."""

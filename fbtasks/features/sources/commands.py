@@ -34,7 +34,12 @@ def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, 
     _need_app(database, "apply")
     with database.opened() as app:
         done = service.apply(
-            app.database, app.name, app.feeds(), wait=wait, disconnect=disconnect, with_existing=existing
+            app.database,
+            app.name,
+            app.features["sources"].feeds(),
+            wait=wait,
+            disconnect=disconnect,
+            with_existing=existing,
         )
         app.database.use(service.hand_on_events)
     lines = showing.steps(done.changes, done=True) or [_nothing_to_do(done)]
@@ -59,7 +64,7 @@ def diff(database: DatabaseArgs, as_json: bool, check: bool) -> None:
     """Show what apply would do."""
     _need_app(database, "diff")
     with database.opened() as app:
-        found = service.diff(app.database, app.name, app.feeds())
+        found = service.diff(app.database, app.name, app.features["sources"].feeds())
         older = app.database.use(source_service.older_writers)
     _tell_older(older)
     answer(found, "\n".join(showing.steps(found.changes, done=False)) or _nothing_to_do(found), as_json=as_json)
@@ -149,7 +154,7 @@ def drop(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: boo
         if not yes:
             click.confirm(f"Delete {', '.join(names)}, with all that waits?", abort=True, err=as_json)
         dropped = service.drop(app.database, names)
-        code = {feed.name for feed in app.feeds()} if database.app_path else set()
+        code = {feed.name for feed in app.features["sources"].feeds()} if database.app_path else set()
     lines = []
     for each in dropped:
         lines.append(f"{each.name} ({each.id}): " + ("gone." if each.gone else "notes nothing more, and goes later."))

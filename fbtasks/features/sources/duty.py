@@ -166,7 +166,7 @@ class TablePoll:
         known = polling.known(session, app.name, name)
         if self._number is not None:
             return known
-        feed = next(feed for feed in app.feeds() if feed.name == name)
+        feed = next(feed for feed in app.features["sources"].feeds() if feed.name == name)
         digest = Definition(app.name, feed).hash
         if any(each.hash == digest and each.state != "orphaned" and not each.ends for each in known):
             return known

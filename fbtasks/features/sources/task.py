@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
-from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
+from fbtasks.features.sources.subscription import Delivery, Source, Subscription
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows
 from fbtasks.tasks.definition import Task, with_class
 from fbtasks.tasks.options import CommonOptions, unknown
@@ -53,34 +53,17 @@ def fed_decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..
     return shows(declared)
 
 
-def define_fed(
-    app: FBTasks,
-    source: type[ChangeSource] | type[EventSource],
-    what: str,
-    given: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> Callable[[Callable[P, R]], AppTask[P, R]]:
-    """The decorator of a task of *app* that a source feeds. *given* and *options* are of the source, too.
+def define_fed(app: FBTasks, source: type[Source], what: str, options: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """The decorator of a task of *app* that a source feeds: ``app.on_change`` and its like, which *what* names.
 
-    Raises :class:`TaskDefinitionError` for an option that *what* does not have.
+    Raises :class:`TaskDefinitionError` for an option that it does not have.
     """
-    declared = app.fed_options
-    rest: dict[str, Any] = {**given, **options}
-    refuse_unknown((source, Delivery, declared), rest, unknown(what, "TASK_OPTIONS", source, Delivery, declared))
-    subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
-    return _fed_by(app, subscription, rest)
-
-
-def define_polling(app: FBTasks, table: str, options: Mapping[str, Any]) -> Callable[[Callable[P, R]], AppTask[P, R]]:
-    """The decorator of a task of *app* that is called for rows of *table*.
-
-    Raises :class:`TaskDefinitionError` for an option that ``poll_table`` does not have.
-    """
-    declared = app.fed_options
-    rest: dict[str, Any] = {"table": table, **options}
-    refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, declared)
-    refuse_unknown((PollSource, declared), rest, refuse)
-    return _fed_by(app, Subscription(_taken(PollSource, rest), Delivery()), rest)
+    rest = {**options}
+    own: tuple[Any, ...] = (source,) if source is PollSource else (source, Delivery)
+    declared = (*own, app.fed_options)
+    refuse_unknown(declared, rest, unknown(f"option of {what}", "TASK_OPTIONS", *declared))
+    delivery = Delivery() if source is PollSource else _taken(Delivery, rest)
+    return _fed_by(app, Subscription(_taken(source, rest), delivery), rest)
 
 
 def _fed_by(

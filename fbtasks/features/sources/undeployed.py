@@ -26,7 +26,7 @@ class Undeployed(Every):
         super().__init__("looking whether subscriptions are deployed", 60.0, self.look)
         self._app = app
         self._worker = worker
-        self._feeds = {feed.name: feed for feed in app.feeds()}
+        self._feeds = {feed.name: feed for feed in app.features["sources"].feeds()}
         self._changes = [feed for feed in self._feeds.values() if feed.subscription.kind == "change"]
         polled = (feed for feed in self._feeds.values() if feed.subscription.kind == "poll")
         self._polled = {feed.name for feed in polled if feed.queue in worker.queues}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeout, TaskNotFound
 from fbtasks.features.workflows.node_result import NodeResult, revoke_all
-from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
+from fbtasks.queue.notify.outcomes import Wait, closed, look, polls
 from fbtasks.states import State
 from fbtasks.system import checks
 from fbtasks.system.showing import count
@@ -138,7 +138,7 @@ class GroupResult(NodeResult):
             return [each.get() for each in self.results if isinstance(each, GroupResult)]
         assert self.app is not None
         waits = [each._wait() for each in tasks]
-        started, pause = clock.monotonic(), POLL_FIRST
+        started, pauses = clock.monotonic(), polls()
         with self.app.waiting() as waiter:
             while left := self._unended(tasks, waits, propagate=propagate):
                 seconds = None if timeout is None else started + timeout - clock.monotonic()
@@ -147,10 +147,9 @@ class GroupResult(NodeResult):
                     raise ResultTimeout(
                         f"{len(left)} of {count(len(tasks), 'task')} {have} not ended after {count(timeout, 'second')}."
                     )
-                waiter.wait(pause if seconds is None else min(pause, seconds))
+                waiter.wait(pauses.next() if seconds is None else min(pauses.next(), seconds))
                 if waiter.closed:
                     raise closed(tasks[0].id)
-                pause = min(pause * SLOWER, POLL_LAST)
         ended = {id(task): _ended(task, wait, propagate) for task, wait in zip(tasks, waits, strict=True)}
         return self._values(ended)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
-from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER
+from fbtasks.queue.notify.outcomes import polls
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -80,12 +80,11 @@ def revoke_all(app: FBTasks | None, wanted: Sequence[NodeResult], *, terminate: 
     with app.database.session() as session:
         ids = [number for each in wanted if (number := each._find(session)) is not None]
         for at in range(0, len(ids), REVOKED_AT_ONCE):
-            some, left, pause = ids[at : at + REVOKED_AT_ONCE], True, POLL_FIRST
+            some, left, pauses = ids[at : at + REVOKED_AT_ONCE], True, polls()
             while left:
                 revoke = partial(flows.revoke_many, ids=some, terminate=terminate)
                 done, left = session.run(revoke, point="cancel")
                 count += done
                 if left:
-                    time.sleep(pause)
-                    pause = min(pause * SLOWER, POLL_LAST)
+                    time.sleep(pauses.next())
     return count

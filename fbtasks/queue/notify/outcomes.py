@@ -25,6 +25,7 @@ from fbtasks.queue import results
 from fbtasks.queue.notify.results import ResultListener, event_of
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Stored
+from fbtasks.timing import Backoff
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -34,9 +35,8 @@ GRACE: Final = 5.0
 OUTAGE: Final = 10.0
 """Seconds that a wait which has looked before goes on while the database is away."""
 POLL_FIRST: Final = 0.02
-"""Seconds after the first look until the next one, when no event comes; each pause is longer than the last one."""
 POLL_LAST: Final = 1.0
-SLOWER: Final = 1.5
+"""Seconds between two looks when no event comes: after the first one, and at most."""
 _EARLY: Final = 0.25
 """A part of its pause by which a look may be made too early, to be made together with others."""
 _BREATH: Final = 0.25
@@ -45,6 +45,11 @@ _IDLE: Final = 5.0
 """Seconds without a wait after which the thread ends."""
 _JOIN: Final = 5.0
 """Seconds that closing the app waits for a look that is being made."""
+
+
+def polls() -> Backoff:
+    """The pauses between the looks of one wait."""
+    return Backoff(POLL_FIRST, POLL_LAST, 1.5)
 
 
 class Wait:
@@ -119,7 +124,8 @@ class _Awaited:
         self.error: Exception | None = None
         self.due = 0.0
         """The monotonic time of the next look."""
-        self._pause = POLL_FIRST
+        self._pauses = polls()
+        self._pause = 0.0
 
     def is_due(self, events: Collection[str], now: float) -> bool:
         """Whether it is time for a look, or its task may have ended."""
@@ -128,8 +134,8 @@ class _Awaited:
 
     def looked(self, now: float) -> None:
         """A look was made; the next one may wait for longer."""
+        self._pause = self._pauses.next()
         self.due = now + self._pause
-        self._pause = min(self._pause * SLOWER, POLL_LAST)
 
     def end(self) -> None:
         """Wakes the coroutine, in its loop."""

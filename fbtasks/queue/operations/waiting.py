@@ -84,7 +84,7 @@ def _parked(session: Session, row: TaskRow) -> Iterator[str]:
     if row.name in paused_names(session):
         yield _paused(row.name, "and it is parked")
         return
-    needed = [name for (name,) in session.read("extras", row.id)]
+    needed = [name for (name,) in session.read("needs", row.id)]
     lacking = [name for name in needed if name not in processes.features(session)]
     known = row.name in processes.task_names(session)
     start = f"fbtasks worker -A MODULE -Q {row.queue}"
@@ -95,9 +95,9 @@ def _parked(session: Session, row: TaskRow) -> Iterator[str]:
         )
     elif not known:
         yield f"no worker knows a task of this name, and it is parked. Start one of an app that has it: {start}"
-    elif needed:
+    elif lacked := [name for name in needed if row.error_msg == f"it needs the feature {name}"]:  # of codec.py
         yield (
-            f"a worker took it that lacks the feature {needed[0]}, and it is parked. One that has it takes it in a "
+            f"a worker took it that lacks the feature {lacked[0]}, and it is parked. One that has it takes it in a "
             "moment"
         )
     else:

@@ -89,7 +89,8 @@ HOOK TOOK (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT)^
 HOOK HAS_ROOM (LIMIT_ID INTEGER)
 RETURNS (HAS_ROOM SMALLINT FIRST, NEXT_MS BIGINT)^
 
--- Whether a step that waits follows, also as what follows a group, a task that runs now.
+-- Whether a step that waits follows, also as what follows a group, a task that runs now. Steps with inputs are run by
+-- workers that have the feature of this hook.
 HOOK FOLLOWS_RUNNING (ID BIGINT)
 RETURNS (FOLLOWS SMALLINT FIRST)^
 

@@ -91,7 +91,7 @@ def test_a_claim_does_not_grow_with_the_retries_in_one_lane(app, session, claim,
     counts = {"few": 600, "many": 2_400}
     for name in counts:
         app.on_event(name, name=name, queue=name)(lambda event: None)
-    subscriptions.apply(app.database, app.name, app.feeds())
+    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
     cost = {}
     for name, count in counts.items():
         failed = []

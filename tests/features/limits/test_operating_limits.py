@@ -40,7 +40,9 @@ def limited(app, at_once=2, **options):
 
 def sync(app, definitions=None):
     with app.database.session() as session:
-        return sync_limits(session, app.name, app.limits.values() if definitions is None else definitions)
+        return sync_limits(
+            session, app.name, app.features["limits"].definitions.values() if definitions is None else definitions
+        )
 
 
 def listed(app):

@@ -24,7 +24,7 @@ def says(app, url, **options):
     """An app says that of the queue "mail", as one does whose worker starts."""
     with closing(FBTasks("says", url)) as other, app.database.session() as session:
         other.queue("mail", **options)
-        queue_limits.sync_queues(session, "says", other.queues.values())
+        queue_limits.sync_queues(session, "says", other.features["queues"].definitions.values())
 
 
 def put(app, *waiting):

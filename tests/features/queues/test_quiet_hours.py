@@ -133,7 +133,7 @@ def test_when_a_queue_is_open_is_written_on(app):
         queue_limits.audit(session)
     assert policy(app).shifts_until - policy(app).now > timedelta(days=30)
     for begin, end in rows(app, "SELECT OPEN_TIME, CLOSE_TIME FROM QUEUE_SHIFT ORDER BY 1"):
-        window = app.queues["nightly"].window
+        window = app.features["queues"].definitions["nightly"].window
         assert window.is_open(begin.replace(tzinfo=UTC))
         assert window.is_open(end.replace(tzinfo=UTC) - timedelta(milliseconds=1))
 

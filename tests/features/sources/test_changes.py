@@ -37,7 +37,7 @@ def said(capsys, url):
 
 
 def deploy(app):
-    return subscriptions.apply(app.database, app.name, app.feeds())
+    return subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
 
 
 def test_an_expression_that_fails_is_a_failed_task_and_nothing_else(app, heard, said):

@@ -87,6 +87,6 @@ def test_what_has_an_effect_is_taken(app, kind, options):
 def test_the_shortest_quiet_time_is_one(app):
     """None at all would be the whole of at_most."""
     defined(app, "event", quiet=0.0001, at_most=30)
-    (feed,) = app.feeds()
+    (feed,) = app.features["sources"].feeds()
     definition = Definition(app.name, feed)
     assert (definition.quiet_ms, definition.after_ms) == (1, 30_000)

@@ -34,7 +34,7 @@ class Idle:
         self.statements = Counter()
         monkeypatch.setattr(clock, "monotonic", lambda: self._now)
         monkeypatch.setattr(Loop, "events_arrive", lambda _loop: True)  # as where nothing is wrong
-        for way in ("rows", "generated", "packed"):
+        for way in ("rows", "sql", "packed"):
             monkeypatch.setattr(Transaction, way, self._counting(getattr(Transaction, way)))
 
     def _counting(self, run):
@@ -100,7 +100,7 @@ def test_idle_sources_cost_an_idle_worker_next_to_nothing(app, idle):
     for number in range(SUBSCRIPTIONS):
         order = ("key", "total", None)[number % 3]
         app.on_change("T", insert=True, name=f"changed {number}", order=order)(print)
-    subscriptions.apply(app.database, app.name, app.feeds())
+    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
     with app.database.session() as session:
         tasks.any_ready(session, ("default",))
         so_far = reads(session)

@@ -31,7 +31,7 @@ def halted(app, refused):
             raise ValueError("refused")
 
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, KEY_ INTEGER NOT NULL)")
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     app.close()
     insert(app, *((number, 1 + number % 2) for number in range(6)))
     drain(app)
@@ -100,7 +100,7 @@ def test_why_changes_wait_is_said(app, url, capsys):
     app.on_change("T", insert=True, queue="mail", name="changed")(len)
     letter = app.task(name="letter", queue="mail")(len)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     letter.delay([])
     app.close()
     assert len(shown(capsys, "inspect", "sources", "--url", url)) == 2  # nothing waits
@@ -120,7 +120,7 @@ def test_a_command_has_a_line_of_its_own_and_a_name_is_whole(app, url, capsys):
     name = "shop.orders.handlers.the_receipt_of_an_order_that_was_paid_in_more_than_one_part"
     app.on_change("T", insert=True, name=name, stop_on_failure=True, max_retries=0)(lambda change: 1 / 0)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     app.close()
     execute(app, "INSERT INTO T VALUES (1)")
     drain(app)
@@ -135,7 +135,7 @@ def test_a_command_has_a_line_of_its_own_and_a_name_is_whole(app, url, capsys):
 def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
     app.poll_table("T", key="ID", status="STATUS", ready="R", taken="T", done="D", failed="F", name="row")(id)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, STATUS CHAR(1))")
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     app.close()
     execute(app, "INSERT INTO T VALUES (1, 'R')")
     (source,) = app.database.use(source_service.inspect_sources)
@@ -159,7 +159,7 @@ def test_events_without_a_handler_are_shown_and_are_a_problem_in_time(app, url, 
     (problem,) = get_health(app.database, 300, 10).problems["sources"]
     assert (problem.what, problem.problem[: len(why)]) == ("event order.piad", why)
     app.on_event("order.piad", name="late")(len)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     assert [each.state for each in app.database.use(source_service.inspect_sources)] == ["active"]
 
 
@@ -167,7 +167,7 @@ def test_a_queue_without_a_worker_is_named_as_soon_as_changes_wait_for_it(app):
     app.on_change("T", insert=True, queue="mail", name="changed")(len)
     app.on_change("T", insert=True, queue="later", after=60, name="delayed")(len)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     app.close()
     assert get_health(app.database, 300).unserved == []
     execute(app, "INSERT INTO T VALUES (1)")

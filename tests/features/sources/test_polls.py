@@ -897,7 +897,7 @@ def test_operators_pause_and_drop_a_poll_as_other_subscriptions(app, handler):
     fill(app, "ALTER TABLE INBOX ALTER DATA SET NOT NULL")
     handler.bad = {"d1"}
     drain(app)
-    assert subscriptions.apply(app.database, app.name, app.feeds()).changes == []
+    assert subscriptions.apply(app.database, app.name, app.features["sources"].feeds()).changes == []
     assert subscriptions.pause(app.database, [task.name]) == [task.name]
     fill(app, *insert(2))
     drain(app)
@@ -912,7 +912,7 @@ def test_operators_pause_and_drop_a_poll_as_other_subscriptions(app, handler):
 
 
 def steps(app, act=subscriptions.apply):
-    done = act(app.database, app.name, app.feeds())
+    done = act(app.database, app.name, app.features["sources"].feeds())
     assert done.problems == {}
     return [(step.name, step.kind, step.source, step.action, step.reason) for step in done.steps]
 
@@ -973,14 +973,14 @@ def test_a_worker_registers_handlers_and_polls_by_the_same_way(app, handler, aga
     polls(app, handler)
     app.on_event("order.paid", name="mail")(id)
     with app.database.session() as session:
-        assert subscriptions.register(session, app.name, app.feeds()) == {}
+        assert subscriptions.register(session, app.name, app.features["sources"].feeds()) == {}
     assert steps(app, subscriptions.diff) == [
         ("handle", "poll", "INBOX", "none", ""),
         ("mail", "event", "order.paid", "none", ""),
     ]
     empty = again()
     with app.database.session() as session:
-        subscriptions.register(session, empty.name, empty.feeds())
+        subscriptions.register(session, empty.name, empty.features["sources"].feeds())
     assert [row[2] for row in states(app)] == ["orphaned", "orphaned"]
 
 
@@ -990,7 +990,7 @@ def test_what_cannot_be_polled_is_said_when_it_is_deployed(app, handler):
     for table in ("INBOX_VIEW", "PASSING", "RDB$RELATIONS", "QUEUE_TASK", "INBOXX"):
         app.poll_table(table, key="ID", name=table)(id)
     polls(app, handler, **STATUS, order_by="CREATED")
-    found = subscriptions.apply(app.database, app.name, app.feeds()).problems
+    found = subscriptions.apply(app.database, app.name, app.features["sources"].feeds()).problems
     assert found == {
         "INBOX_VIEW": "rows of 'INBOX_VIEW' cannot be polled: it is a view, which has no changes of its own. Name the "
         "table behind it.",
@@ -1018,16 +1018,16 @@ def test_a_condition_that_does_not_compile_is_said_when_it_is_deployed(app, hand
     fill(app, INBOX)
     polls(app, handler, when=when)
     app.poll_table("INBOX", key="ID", when="ID > 5 -- or so", name="other")(id)
-    said = subscriptions.diff(app.database, app.name, app.feeds()).problems
+    said = subscriptions.diff(app.database, app.name, app.features["sources"].feeds()).problems
     assert list(said) == ["handle"]
     assert said["handle"].startswith(f"poll_table('INBOX'): when={when!r} does not compile (")
     assert said["handle"].endswith("). Give a condition in SQL that names columns of 'INBOX'.")
     assert BAD_CONDITIONS[when] in said["handle"]
     assert " line " not in said["handle"]  # of a statement that its author does not know
     assert states(app) == []
-    assert subscriptions.apply(app.database, app.name, app.feeds()).problems == said
+    assert subscriptions.apply(app.database, app.name, app.features["sources"].feeds()).problems == said
     with app.database.session() as session:
-        assert subscriptions.register(session, app.name, app.feeds()) == said
+        assert subscriptions.register(session, app.name, app.features["sources"].feeds()) == said
     assert [name for name, *_ in states(app)] == ["other"]
 
 
@@ -1162,7 +1162,7 @@ def refused_at_its_start(app, handler, monkeypatch):
     monkeypatch.setattr(looking, "clock", clock)
     polled = Polling(app, Worker())
     with app.database.session() as session:
-        assert list(subscriptions.register(session, app.name, app.feeds())) == ["handle"]
+        assert list(subscriptions.register(session, app.name, app.features["sources"].feeds())) == ["handle"]
         assert polled.look(session, 1) == 0
     clock.now = due(polled, 1)
     return polled
@@ -1170,7 +1170,7 @@ def refused_at_its_start(app, handler, monkeypatch):
 
 def register(app):
     with app.database.session() as session:
-        assert subscriptions.register(session, app.name, app.feeds()) == {}
+        assert subscriptions.register(session, app.name, app.features["sources"].feeds()) == {}
 
 
 def test_a_poll_that_was_refused_is_registered_alone(app, handler, again, monkeypatch):

@@ -97,7 +97,7 @@ def marks(app):
 def test_a_restored_backup_goes_on_once_it_is_adopted(project):
     shop = Shop(project.url)
     script(shop.app, *TABLES)
-    subscriptions.apply(shop.app.database, shop.app.name, shop.app.feeds())
+    subscriptions.apply(shop.app.database, shop.app.name, shop.app.features["sources"].feeds())
     shop.app.close()
     shop.fails = True
     for number in (1, 2, 3):
@@ -139,7 +139,7 @@ def check_copy(project, copy):
     assert "fbtasks adopt" in refused.stderr
     assert waiting(copy.app) == waits
     database.adopt(copy.app.database)
-    assert subscriptions.diff(copy.app.database, copy.app.name, copy.app.feeds()).changes == []
+    assert subscriptions.diff(copy.app.database, copy.app.name, copy.app.features["sources"].feeds()).changes == []
     assert [source.problems for source in copy.app.database.use(source_service.list_sources)] == [[]] * 6
     changed = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 0)]
     assert copy.run() == {

@@ -40,7 +40,7 @@ def script(app, *statements):
 def subscribe(app, table="T", name="changed", **options):
     """A task that is fed, deployed."""
     app.on_change(table, name=name, **({"insert": True} | options))(lambda change: None)
-    return service.apply(app.database, app.name, app.feeds())
+    return service.apply(app.database, app.name, app.features["sources"].feeds())
 
 
 def begin_snapshot(connection):
@@ -82,7 +82,7 @@ def test_an_existing_row_is_noted_as_its_insert_would_have_been(app, key, order)
     columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, VALUES, strict=True))
     script(app, f"CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(20) CHARACTER SET UTF8, {columns})")
     app.on_change("T", name="changed", insert=True, key=key, columns=names, order=order, when="new.ID < 3 -- few")(id)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     for number in (1, 2, 3):
         execute(app, f"INSERT INTO T VALUES ({number}, 'n{number}', {', '.join(VALUES.values())})")
     execute(app, "INSERT INTO T (ID) VALUES (0)")
@@ -102,7 +102,7 @@ def test_existing_rows_are_noted_again_behind_those_that_still_wait(app):
     execute(app, "INSERT INTO T VALUES (1)")
     app.close()
     app.on_change("T", name="changed", insert=True)(id)
-    done = service.apply(app.database, app.name, app.feeds(), with_existing=True)
+    done = service.apply(app.database, app.name, app.features["sources"].feeds(), with_existing=True)
     assert done.existing == {"changed": 1}
     service.backfill(app.database, ["changed"])
     assert one(app, "SELECT COUNT(DISTINCT ID) FROM QUEUE_CHANGE") == 2
@@ -113,7 +113,7 @@ def test_in_total_order_existing_rows_come_before_changes_that_are_made_then(app
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, V INTEGER)")
     heard = []
     app.on_change("T", name="changed", insert=True, update=True, order="total")(lambda change: heard.append(change.key))
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     execute(app, "INSERT INTO T VALUES (1, 1)")
     drain(app)  # whose last look leaves behind from where the next one reads
     service.backfill(app.database, ["changed"])
@@ -193,7 +193,7 @@ def test_a_transaction_is_silent_for_some_or_all(app):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     for name, always in (("a", False), ("b", False), ("c", True)):
         app.on_change("T", name=name, insert=True, always=always)(id)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     app.close()
 
     def noted(*silent):
@@ -300,7 +300,7 @@ def test_what_a_source_has_is_counted(app):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app, order=None)
     app.on_event("order.paid", name="mail")(id)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     app.close()
     for number in range(4):
         execute(app, "INSERT INTO T VALUES (?)", number)
@@ -328,13 +328,13 @@ def test_diff_says_of_a_condition_what_apply_says_and_leaves_no_trace(app, when)
         "UNION ALL SELECT 'subscription', NAME FROM QUEUE_SUBSCRIPTION"
     )
     before = sorted(rows(app, objects))
-    found = service.diff(app.database, app.name, app.feeds())
+    found = service.diff(app.database, app.name, app.features["sources"].feeds())
     app.close()
     assert sorted(rows(app, objects)) == before
     assert ([step.name for step in found.changes], list(found.problems)) == (["other"], ["changed"])
     assert f"when={when!r} does not compile" in found.problems["changed"]
     assert BAD_CONDITIONS[when] in found.problems["changed"]
-    applied = service.apply(app.database, app.name, app.feeds())
+    applied = service.apply(app.database, app.name, app.features["sources"].feeds())
     assert ([step.name for step in applied.changes], applied.problems) == (["other"], found.problems)
 
 
@@ -375,8 +375,8 @@ def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step,
     app.close()
     execute(app, "INSERT INTO T VALUES (2)")
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (2 if before else 2 * noted)
-    service.apply(other.database, "test", other.feeds())
-    assert service.diff(other.database, "test", other.feeds()).changes == []
+    service.apply(other.database, "test", other.features["sources"].feeds())
+    assert service.diff(other.database, "test", other.features["sources"].feeds()).changes == []
     execute(app, "INSERT INTO T VALUES (3)")
     other.close()
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (3 if before else 2 * noted + 1)
@@ -390,14 +390,14 @@ def test_events_that_found_no_handler_are_given_to_all_that_are_registered_at_on
     for name in ("mail", "book"):
         app.on_event("order.paid", name=name)(id)
     if way == "apply":
-        service.apply(app.database, app.name, app.feeds())
+        service.apply(app.database, app.name, app.features["sources"].feeds())
     else:
         with app.database.session() as session:
-            service.register(session, app.name, app.feeds())
+            service.register(session, app.name, app.features["sources"].feeds())
     counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
     assert rows(app, counts) == [(1, 1), (2, 1)]
     app.on_event("order.paid", name="late")(id)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     assert rows(app, counts) == [(1, 1), (2, 1)]
 
 
@@ -413,7 +413,7 @@ def test_kept_events_are_handed_on_in_steps_the_oldest_first(app, monkeypatch):
     handed_on = "SELECT ID FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 1 ORDER BY ID"
     oldest = rows(app, "SELECT ID FROM QUEUE_CHANGE WHERE DATA CONTAINING 'order.paid' ORDER BY ID ROWS 3")
     with app.database.session() as session:
-        service.register(session, app.name, app.feeds())
+        service.register(session, app.name, app.features["sources"].feeds())
         assert (rows(app, counts), rows(app, handed_on)) == ([(0, 37), (1, 3)], oldest)
         assert forget_events(session)
         assert rows(app, counts) == [(0, 22), (1, 18)]
@@ -430,7 +430,7 @@ def test_a_program_that_only_applies_hands_on_all_and_a_burst_stays_for_it(app, 
         for _ in range(20):
             app.raise_event(name)
         app.on_event(name, name=name)(seen.append)
-        service.apply(app.database, app.name, app.feeds())
+        service.apply(app.database, app.name, app.features["sources"].feeds())
         assert one(app, kept) == 17
         if name == "first":
             app.database.use(service.hand_on_events)
@@ -458,10 +458,10 @@ def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them
         write = applying.subscriptions._write
         monkeypatch.setattr(applying.subscriptions, "_write", between)
         if way == "apply":
-            service.apply(app.database, app.name, app.feeds())
+            service.apply(app.database, app.name, app.features["sources"].feeds())
         else:
             with app.database.session() as session:
-                service.register(session, app.name, app.feeds())
+                service.register(session, app.name, app.features["sources"].feeds())
     assert before == [0, 1]
     counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
     assert rows(app, counts) == [(1, 1), (2, 1)]
@@ -486,7 +486,7 @@ def test_an_event_in_the_place_of_changes_has_a_trigger_that_still_fires_inactiv
     app.raise_event("order.paid", {"id": 1})
     with closing(FBTasks("test", url)) as newest:
         newest.on_event("order.paid", name="changed")(id)
-        applied = service.apply(newest.database, "test", newest.feeds())
+        applied = service.apply(newest.database, "test", newest.features["sources"].feeds())
         assert [(step.action, step.kind) for step in applied.changes] == [("create", "event")]
         assert rows(app, active) == []
         execute(app, "INSERT INTO T VALUES (1)")
@@ -505,7 +505,7 @@ def test_an_event_that_cannot_be_registered_holds_up_no_other(app, monkeypatch):
 
     monkeypatch.setattr(applying.subscriptions, "subscribe", refused)
     app.raise_event("order.paid", {"id": 1})
-    applied = service.apply(app.database, app.name, app.feeds())
+    applied = service.apply(app.database, app.name, app.features["sources"].feeds())
     assert (applied.problems, [step.name for step in applied.changes]) == ({"mail": "refused"}, ["book"])
     assert rows(app, "SELECT SUBSCRIPTION_ID FROM QUEUE_CHANGE") == [(1,)]
 
@@ -515,7 +515,7 @@ def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(ap
     app.raise_event("order.paid", {"id": 2, "text": 3000 * "x"}, order_key="7")
     app.raise_event("order.sent", {"id": 3})
     app.on_event("order.paid", name="mail")(id)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     counts = "SELECT SUBSCRIPTION_ID, LANE = 0, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1, 2 ORDER BY 1"
     assert rows(app, counts) == [(0, False, 1), (1, True, 2)]
     app.raise_event("order.paid", {"id": 4})
@@ -539,7 +539,7 @@ def test_events_whose_raiser_did_not_see_their_handler_are_given_to_it(app):
         app.raise_event("order.sent", {"id": 2}, using=connection)
         for name in ("mail", "book"):
             app.on_event("order.paid", name=name)(id)
-        service.apply(app.database, app.name, app.feeds())
+        service.apply(app.database, app.name, app.features["sources"].feeds())
         connection.commit()
     with app.database.session() as session:
         Keeper(app).turn(session)
@@ -551,22 +551,22 @@ def test_events_whose_raiser_did_not_see_their_handler_are_given_to_it(app):
 
 def test_a_replaced_handler_stays_as_long_as_a_transaction_may_see_it(app, url):
     app.on_event("order.paid", name="mail")(id)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     newer = FBTasks("test", url)
     newer.on_event("order.paid", name="mail", order="total")(id)
     with app.connect() as connection:
         begin_snapshot(connection)
         for _ in range(2):
-            service.apply(newer.database, "test", newer.feeds())
+            service.apply(newer.database, "test", newer.features["sources"].feeds())
         app.raise_event("order.paid", {"id": 1}, using=connection, order_key="a")
         connection.commit()
     assert rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1") == [(1, 1)]
-    service.apply(newer.database, "test", newer.feeds())
+    service.apply(newer.database, "test", newer.features["sources"].feeds())
     assert [row.id for row in app.database.use(source_service.list_sources)] == [1, 2]
     assert len(claim(app)) == 1
     execute(app, "DELETE FROM QUEUE_TASK")
     claim(app)
-    service.apply(newer.database, "test", newer.feeds())
+    service.apply(newer.database, "test", newer.features["sources"].feeds())
     assert [row.id for row in app.database.use(source_service.list_sources)] == [2]
     newer.close()
 
@@ -656,7 +656,7 @@ def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app,
     worker = as_role("worker")
     worker.on_change("T", name="changed", insert=True, when="new.ID > 0")(id)
     found = service.diff(
-        as_role("operator").database, "test", worker.feeds()
+        as_role("operator").database, "test", worker.features["sources"].feeds()
     )  # it may look, and not compile conditions
     assert ([step.name for step in found.changes], found.problems) == (["changed"], {})
     worker.path = "shop"
@@ -678,7 +678,7 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
     worker = as_role("worker")
     worker.on_event("order.paid", name="mail")(id)
     with worker.database.session() as session:
-        assert service.register(session, "test", worker.feeds()) == {}
+        assert service.register(session, "test", worker.features["sources"].feeds()) == {}
     assert rows(app, "SELECT NAME FROM QUEUE_HANDLER") == [("mail",)]
     assert [row.name for row in app.database.use(source_service.list_sources)] == ["changed", "mail"]
     assert [row.state for row in app.database.use(source_service.list_sources)] == ["active", "active"]
@@ -693,7 +693,7 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
             with pytest.raises(AuthenticationError):
                 session.run(lambda t, s=statement: t.script(named(s)))
     with worker.database.session() as session:
-        assert service.find_stale(session, "test", app.feeds()) == ({}, [])
+        assert service.find_stale(session, "test", app.features["sources"].feeds()) == ({}, [])
 
 
 def test_a_producer_reads_no_subscriptions(app, as_role):
@@ -736,10 +736,12 @@ def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_ac
         return look(*args)
 
     monkeypatch.setattr(applying.condition, "rights_of_condition", rights)
-    assert [step.action for step in service.apply(app.database, app.name, app.feeds()).changes] == ["repair"]
+    assert [step.action for step in service.apply(app.database, app.name, app.features["sources"].feeds()).changes] == [
+        "repair"
+    ]
     assert seen
     assert [change.key["ID"] for _, change in logged(app)] == seen
-    assert not service.apply(app.database, app.name, app.feeds()).changes
+    assert not service.apply(app.database, app.name, app.features["sources"].feeds()).changes
 
 
 def test_held_tasks_are_listed(app, url, capsys):

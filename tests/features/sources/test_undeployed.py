@@ -88,7 +88,7 @@ def test_a_table_that_is_not_there_is_told_until_it_is_deployed(app):
     execute(app, TABLE)
     worker.look()
     assert told(app) == [("paid", "test", NO_TABLE)]  # it has no trigger
-    assert service.apply(app.database, app.name, app.feeds()).problems == {}
+    assert service.apply(app.database, app.name, app.features["sources"].feeds()).problems == {}
     assert told(app) == []
     assert get_health(app.database, 300).healthy
     assert listed(app) == [(1, "paid", "test", "active", [])]
@@ -103,7 +103,7 @@ def test_a_worker_that_does_not_deploy_tells_of_triggers_that_are_not_there(app,
     worker = Worker(other)
     worker.look()
     assert told(app) == [("paid", "test", NO_TRIGGER)]
-    service.apply(other.database, "test", other.feeds())
+    service.apply(other.database, "test", other.features["sources"].feeds())
     assert told(app) == []
     other.close()
 
@@ -111,7 +111,7 @@ def test_a_worker_that_does_not_deploy_tells_of_triggers_that_are_not_there(app,
 def test_a_definition_that_changed_is_told_beside_its_subscription(app, url):
     execute(app, TABLE)
     changed(app)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     other = FBTasks("test", url, auto_migrate=False)
     changed(other, update=True)
     worker = Worker(other)
@@ -123,9 +123,9 @@ def test_a_definition_that_changed_is_told_beside_its_subscription(app, url):
     execute(app, "ALTER TRIGGER QUEUE_ON_1 INACTIVE")
     worker.look()
     assert [each[2] for each in told(app)] == [said, "its trigger is inactive (fbtasks subscriptions apply)"]
-    service.apply(app.database, app.name, app.feeds())  # by the code that the worker does not have
+    service.apply(app.database, app.name, app.features["sources"].feeds())  # by the code that the worker does not have
     assert [each[2] for each in told(app)] == [said]
-    service.apply(other.database, "test", other.feeds())
+    service.apply(other.database, "test", other.features["sources"].feeds())
     assert told(app) == []
     worker.look()
     assert told(app) == []
@@ -162,7 +162,7 @@ def test_a_handler_of_an_event_that_is_refused_is_told(app, monkeypatch):
         worker = Worker(app)
     worker.look()
     assert told(app) == [("mail", "test", "not today")]
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     assert told(app) == []
 
 
@@ -199,7 +199,7 @@ def test_two_apps_with_a_task_of_one_name_are_told_apart(app, url):
         Worker(each).look()
     assert [each[:2] for each in told(app)] == [("paid", "other"), ("paid", "test")]
     execute(app, TABLE)
-    service.apply(app.database, app.name, app.feeds())
+    service.apply(app.database, app.name, app.features["sources"].feeds())
     assert [each[:2] for each in told(app)] == [("paid", "other")]
     assert [(row.app, row.state) for row in app.database.use(source_service.list_sources)] == [
         ("test", "active"),

@@ -17,7 +17,7 @@ def test_an_event_with_an_order_key_reaches_a_handler_that_takes_no_notice_of_ke
     heard, keyed = [], []
     app.on_event("paid", name="other", **options)(heard.append)
     app.on_event("paid", name="keyed")(keyed.append)
-    subscriptions.apply(app.database, app.name, app.feeds())
+    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
     for number in range(3):
         app.raise_event("paid", number, order_key=f"key {number}")
     drain(app)

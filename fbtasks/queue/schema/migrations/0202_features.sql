@@ -10,9 +10,7 @@ CREATE TABLE QUEUE_FEATURE (
     HOOKS VARCHAR(1000) CHARACTER SET ASCII DEFAULT '' NOT NULL,
     -- Of a feature of this distribution without the generation; of another one with its version. NULL: it is being
     -- made.
-    PACKAGE VARCHAR(63) CHARACTER SET ASCII,
-    -- When its upkeep is due.
-    UPKEEP_TIME TIMESTAMP
+    PACKAGE VARCHAR(63) CHARACTER SET ASCII
 )^
 
 -- What features of other distributions have to say about a task. A worker that lacks one of them parks the task. The
@@ -23,6 +21,14 @@ CREATE TABLE QUEUE_EXTRA (
     DATA VARCHAR(4000) CHARACTER SET OCTETS NOT NULL,
     CONSTRAINT QUEUE_EXTRA_TASK PRIMARY KEY (TASK_ID, FEATURE)
 )^
+
+-- What the worker of a task that has not ended needs: the features of its extras, and for inputs the one of its steps.
+CREATE VIEW QUEUE_NEED (TASK_ID, FEATURE)
+AS
+    SELECT E.TASK_ID, E.FEATURE FROM QUEUE_EXTRA E
+    UNION ALL
+    SELECT T.ID, F.NAME FROM QUEUE_TASK T JOIN QUEUE_FEATURE F ON POSITION('FOLLOWS_RUNNING' IN F.HOOKS) > 0
+        WHERE T.HAS_INPUTS^
 COMMIT^
 
 SET TERM ; ^
