@@ -98,8 +98,9 @@ def calls() -> Mapping[str, str]:
     """The calls of all procedures but private ones, by PACKAGE.PROCEDURE."""
     return {
         f"{package}.{each.name}": each.call(package)
-        for package, routines in packages().items()
-        for each in routines
+        for part in ours()
+        for name in part.names("packages")
+        for package, _, each in _routines(part.folder / name, part.read(name))  # a call has no text to be marked
         if each.kind == "PROCEDURE" and not each.private
     }
 

@@ -55,9 +55,12 @@ class Part(NamedTuple):
 
     def text(self, name: str) -> str:
         """What is in one of its files, which it may lack. Of ours, texts are marked: see :func:`typed`."""
+        return typed(self.read(name)) if self.is_ours else self.read(name)
+
+    def read(self, name: str) -> str:
+        """The same as it is written."""
         path = self.folder / name
-        text = path.read_text("utf-8") if path.is_file() else ""
-        return typed(text) if self.is_ours else text
+        return path.read_text("utf-8") if path.is_file() else ""
 
     def names(self, folder: str) -> list[str]:
         """The files of one of its folders, which it may lack, in their order."""
