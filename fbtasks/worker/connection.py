@@ -7,7 +7,7 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.database.database import SHUT_DOWN_LOOK, Database
-from fbtasks.errors import DatabaseError, DatabaseShutDown
+from fbtasks.errors import DatabaseError, DatabaseShutDown, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.timing import Backoff
 from fbtasks.worker.lease import SOON, Lease
@@ -53,7 +53,8 @@ class Connection:
             monitor = self._lease.monitor
             self._backoff.last = LAST if monitor.overdue else max(SOON, monitor.leisure)
             pause = self._backoff.next()
-            logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
+            what = "refuses what this worker asks" if isinstance(error, StatementRefused) else "is away"
+            logger.error("The database %s: %s Trying again in %.1f s.", what, error, pause)
         self.next_attempt = clock.monotonic() + pause
         self._lease.lost()
 
