@@ -278,7 +278,7 @@ def test_a_database_that_lets_in_but_does_no_work_is_tried_ever_less_often(proje
     assert producer.send_task("proj.note", (1,)).get(timeout=10) == 1
     execute(producer, "INSERT INTO BROKEN VALUES (1)")
     waiting = producer.send_task("proj.note", (2,))
-    wait_for(lambda: "The database is away" in project.logs())
+    wait_for(lambda: "The database refuses what this worker asks: " in project.logs())
     time.sleep(6)
     pauses = [float(pause) for pause in re.findall(r"Trying again in ([0-9.]+) s", project.logs())]
     assert 5 <= len(pauses) <= 10
