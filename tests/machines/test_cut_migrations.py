@@ -226,9 +226,14 @@ for number in count():
         except StatementRefused as error:
             if "consistency check" not in str(error):
                 raise
-            shutil.copyfile(before, f"{before}.copy")
-            os.replace(f"{before}.copy", place.url.database)
+            put_back(place, before)
     os.remove(before)
+
+
+def put_back(place, copy):
+    """Puts *copy* in the place of the database, as a new file: a process may still have the old one open."""
+    new = shutil.copyfile(copy, f"{copy}.new")
+    os.replace(new, place.url.database)
 
 
 def test_pages_of_no_table_are_removed_before_a_table_gets_them(place, complete):
@@ -244,7 +249,7 @@ def test_pages_of_no_table_are_removed_before_a_table_gets_them(place, complete)
         except DatabaseError as error:  # now and then a page that was not written whole: another harm
             if "appears corrupt" not in str(error):
                 raise
-            shutil.copyfile(whole, place.url.database)
+            put_back(place, whole)
         else:
             return
     pytest.fail("each of five killed processes has left a file that is corrupt")
