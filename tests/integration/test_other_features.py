@@ -40,7 +40,8 @@ def fail():
 
 def audited(url, *features, name="audited"):
     """An app with the feature, and the two tasks, which it audits."""
-    app = FBTasks(name, url, features=[*FEATURES, *(features or [Audit("add", "fail")])])
+    made_of = [*FEATURES, *(features or [Audit("add", "fail")])]
+    app = FBTasks(name, url, features=made_of, auto_migrate=True)  # a server's database, too
     app.task(name="add")(add)
     app.task(name="fail")(fail)
     return app
@@ -470,7 +471,7 @@ def module(with_audit, url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield "of_audited"
-    del sys.modules["of_audited"]
+    sys.modules.pop("of_audited", None)
 
 
 def test_its_commands_are_there_where_the_app_has_it(with_audit, module, capsys):

@@ -370,7 +370,7 @@ def denied(session, sql):
         ask(session, sql)
     except Exception as error:
         session.connection.rollback()
-        return "no permission" in str(error)
+        return "no permission" in str(error) or "read-only view" in str(error)
     return False
 
 
