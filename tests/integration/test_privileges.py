@@ -366,12 +366,17 @@ def users(url):
 
 
 def denied(session, sql):
+    return "no permission" in refusal(session, sql)
+
+
+def refusal(session, sql):
+    """What the database says against a statement; nothing, if it is carried out."""
     try:
         ask(session, sql)
     except Exception as error:
         session.connection.rollback()
-        return "no permission" in str(error) or "read-only view" in str(error)
-    return False
+        return str(error)
+    return ""
 
 
 def test_a_producer_enqueues_and_reads_its_results(app, users):
@@ -454,7 +459,8 @@ def test_a_producer_touches_nothing_else(app, users):
     with producer.database.session() as session:
         for table in tables:
             assert denied(session, f"SELECT 1 FROM {table}"), table
-            assert denied(session, f"DELETE FROM {table}"), table
+            said = refusal(session, f"DELETE FROM {table}")
+            assert "no permission" in said or (table == "QUEUE_NEED" and "read-only view" in said), table
         for statement in (
             "UPDATE QUEUE_SCHEMA SET VERSION = 9",
             f"UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = {number}",
