@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.feature import Features
@@ -13,6 +13,7 @@ from fbtasks.queue import tasks
 from fbtasks.tasks.call import FeatureOutcome, Finished, Stale, extra_of
 
 T = TypeVar("T")
+_ByFeature: TypeAlias = Mapping[str, list[Finished]]
 ATTEMPTS: Final = 8
 """Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
 
@@ -31,9 +32,9 @@ class Recorder:
 
     def record(self, session: Session, worker_id: int, items: Sequence[Finished], attempts: int) -> list[Stale]:
         """Records *items* in a transaction. Returns those whose claim was stale."""
-        self._prepare(items)
+        own = self._prepare(items)
         with self._turn.held():
-            return session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
+            return session.run(lambda t: self._finish(t, worker_id, items, own), point="finish", attempts=attempts)
 
     def exchange(
         self, session: Session, worker_id: int, items: Sequence[Finished], claim: Callable[[Transaction], T]
@@ -41,10 +42,10 @@ class Recorder:
         """Records *items*, if there are any, and claims, in one transaction. Returns also what *claim* returned."""
         if not items:
             return [], self.claim(session, claim)
-        self._prepare(items)
+        own = self._prepare(items)
         with self._turn.held():
             return session.run(
-                lambda t: (self._finish(t, worker_id, items), claim(t)), point="exchange finish", attempts=ATTEMPTS
+                lambda t: (self._finish(t, worker_id, items, own), claim(t)), point="exchange finish", attempts=ATTEMPTS
             )
 
     def claim(self, session: Session, claim: Callable[[Transaction], T]) -> T:
@@ -54,16 +55,17 @@ class Recorder:
 
     def record_effect(self, transaction: Transaction, worker_id: int, item: Finished) -> Stale | None:
         """Records *item* and commits what its task has done in *transaction*, unless the claim is stale."""
-        self._prepare([item])
+        own = self._prepare([item])
         with self._turn.held():
-            for stale in self._finish(transaction, worker_id, [item]):
+            for stale in self._finish(transaction, worker_id, [item], own):
                 return stale
             transaction.commit("effect")
         return None
 
-    def _finish(self, transaction: Transaction, worker_id: int, items: Sequence[Finished]) -> list[Stale]:
+    def _finish(
+        self, transaction: Transaction, worker_id: int, items: Sequence[Finished], own: _ByFeature
+    ) -> list[Stale]:
         stale: list[Stale] = []
-        own = _by_feature(items)
         for name, its in own.items():
             stale += self._features[name].record(transaction, worker_id, self._stat_slot, its)
         if own:
@@ -74,25 +76,24 @@ class Recorder:
             stale += held
         return stale + tasks.finish(transaction, worker_id, self._stat_slot, items)
 
-    def _prepare(self, items: Sequence[Finished]) -> None:
-        """Has the database know what outcomes of features need: outside of the transaction that writes them."""
-        for name, its in _by_feature(items).items():
+    def _prepare(self, items: Sequence[Finished]) -> _ByFeature:
+        """Has the database know what outcomes of features need: outside of the transaction that writes them.
+
+        Returns those of *items* that features record, by their names.
+        """
+        own: dict[str, list[Finished]] = {}
+        for item in items:
+            if isinstance(item.outcome, FeatureOutcome):
+                own.setdefault(item.outcome.feature, []).append(item)
+        for name, its in own.items():
             try:
                 self._features[name].before_record(its)
             except DatabaseError:
                 raise
             except Exception as error:  # such as a limit that this user may not bring in
                 raise StatementRefused(str(error)) from error
+        return own
 
     def close(self) -> None:
         """Returns the host's lock."""
         self._turn.close()
-
-
-def _by_feature(items: Sequence[Finished]) -> Mapping[str, list[Finished]]:
-    """Those that features record, by their names."""
-    found: dict[str, list[Finished]] = {}
-    for item in items:
-        if isinstance(item.outcome, FeatureOutcome):
-            found.setdefault(item.outcome.feature, []).append(item)
-    return found

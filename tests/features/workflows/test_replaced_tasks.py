@@ -185,8 +185,7 @@ def test_an_end_that_is_rolled_back_has_replaced_nothing(app, steps, recorder):
     finished = replaced(app, steps, "chain")
     with app.database.session() as session:
         with pytest.raises(KeyError), session.transaction() as transaction:
-            recorder._prepare([finished])
-            recorder._finish(transaction, 1, [finished])
+            recorder._finish(transaction, 1, [finished], recorder._prepare([finished]))
             raise KeyError
         assert states(app) == [("swap", 2), ("add", 5)]
         session.run(lambda t: tasks.finish(t, 1, 0, [finished._replace(outcome=Retry(0, "again"))]))
@@ -203,7 +202,8 @@ def test_while_another_transaction_holds_the_row(app, steps, recorder):
             recorder.record(session, 1, [finished], 1)
         with session.transaction() as transaction:  # of a transactional task, which does not wait
             waiting = Recorder(HostLock(app.settings.url), app.features, 7)
-            assert waiting._finish(transaction, 1, [finished])[0].stands == finished.claim.claim_id
+            (stale,) = waiting._finish(transaction, 1, [finished], waiting._prepare([finished]))
+            assert stale.stands == finished.claim.claim_id
         other.rollback()
         assert recorder.record(session, 1, [finished], 1) == []
     drain(app)

@@ -332,8 +332,8 @@ def test_hooks_are_called_when_a_note_decides_the_group(app, steps):
         items = [Finished(first[0], Succeeded("application/json", b"1"))]
         assert tasks.finish(held, 10**6, 0, items) == []  # whose counters are in no other one's way
 
-        def recorded(self, transaction, worker, given):
-            stale = record(self, transaction, worker, given)
+        def recorded(self, transaction, worker, given, own):
+            stale = record(self, transaction, worker, given, own)
             if any(isinstance(each.outcome, Failed) for each in given):
                 undecided.append(transaction.sql("SELECT COUNT(*) FROM QUEUE_NOTE WHERE TASK_ID > 0 AND ID > 0")[0][0])
             return stale
