@@ -121,9 +121,7 @@ class Limits(Feature):
         if task is None:
             return call
         gates = self.gates[task.name]
-        if step is None:
-            return call._replace(gates=gates.of(args, kwargs, call.queue))
-        if cast(LimitedTask, task.options).unique is not None:
+        if step is not None and cast(LimitedTask, task.options).unique is not None:
             raise EnqueueError(
                 f"the task {task.name!r} is unique, and a call that is merged into another one cannot be part of a "
                 "workflow. Use another task for the step."
