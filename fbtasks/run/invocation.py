@@ -88,7 +88,7 @@ class BatchInvocation(Invocation):
 
     def calls(self, run: Run) -> Calls:
         """The one call; none when the arguments of none of the claims can be read."""
-        members = [run.read(each) for each in run.claim.members or (run.claim,)]
+        members = [run.read(each) for each in run.claim.parts]
         called = [each for each in members if isinstance(each, Part)]
         ends: list[RunResult] = []
         if called:

@@ -165,6 +165,15 @@ class Claim(NamedTuple):
         """Number and name of its task, as logs have them."""
         return f"{self.id} ({self.name})"
 
+    @property
+    def parts(self) -> tuple[Claim, ...]:
+        """The claims of a batch; of another claim this alone."""
+        return self.members or (self,)
+
+    def of(self, parts: Sequence[Claim]) -> Claim:
+        """The same with these *parts*, of which there is one at least."""
+        return batch_of(parts) if self.members else parts[0]
+
 
 def batch_of(members: Sequence[Claim]) -> Claim:
     """The claim that stands for a batch of *members*. Its payload is None, and it is fed, while that holds for one."""

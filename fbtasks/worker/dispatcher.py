@@ -15,7 +15,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks as queue
 from fbtasks.queue.recording import ATTEMPTS
 from fbtasks.queue.results import now
-from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
+from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several
 from fbtasks.tasks.definition import Task
 from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
@@ -156,7 +156,7 @@ class Dispatcher:
     def held(self) -> list[Claim]:
         """All that the database says this worker runs."""
         here = [*self._claims, *self._executor.busy(), *self._outcomes.claims()]
-        return [part for claim in here for part in claim.members or (claim,)] if self._batches else here
+        return [part for claim in here for part in claim.parts] if self._batches else here
 
     def collect(self) -> None:
         """Takes what has ended in the executor, and what that has given back."""
@@ -186,7 +186,7 @@ class Dispatcher:
                 self._claims.append(claim)
                 self._to_show |= claim.name in self._shown and not claim.gated
                 self._to_check |= claim.name in self._windows
-                self._has_extras |= any(each.has_extras for each in claim.members or (claim,))
+                self._has_extras |= any(each.has_extras for each in claim.parts)
             else:
                 self.unknown.meet(claim.name)
                 self._outcomes.end(claim, Parked())
@@ -218,7 +218,7 @@ class Dispatcher:
         kept: deque[Claim] = deque()
         for claim in self._claims:
             parts = []
-            for part in claim.members or (claim,):
+            for part in claim.parts:
                 lacks = part.has_extras and self._lacks(session, part)
                 if lacks:
                     self.unknown.meet(part.name, lacks)
@@ -226,7 +226,7 @@ class Dispatcher:
                 else:
                     parts.append(part)
             if parts:
-                kept.append(batch_of(parts) if claim.members else claim)
+                kept.append(claim.of(parts))
         self._claims = kept
         self._has_extras = False
 
@@ -263,10 +263,10 @@ class Dispatcher:
     def _feed_first(self, session: Session) -> bool:
         """Has features read what the first claim is to be given. False when it has ended by that."""
         first = self._claims.popleft()
-        parts = (self._received(session, each) if each.fed else each for each in first.members or (first,))
+        parts = (self._received(session, each) if each.fed else each for each in first.parts)
         fed = [each for each in parts if each is not None]
         if fed:
-            self._claims.appendleft(batch_of(fed) if first.members else fed[0])
+            self._claims.appendleft(first.of(fed))
         return bool(fed)
 
     def _next(self, session: Session, most: int) -> list[Claim]:
@@ -360,7 +360,7 @@ class Dispatcher:
             self._outcomes.end(Claim(task, claim_id), Released())
         standing: deque[Claim] = deque()
         for claim in self._claims:
-            parts = [each for each in claim.members or (claim,) if (each.id, each.claim_id) in held]
+            parts = [each for each in claim.parts if (each.id, each.claim_id) in held]
             if parts:
-                standing.append(batch_of(parts) if claim.members else claim)
+                standing.append(claim.of(parts))
         self._claims = standing

@@ -379,7 +379,7 @@ class ChildExecutor(Executor):
     def _note(self, child: Child, said: Reported) -> None:
         run = child.running.get(said.task)
         if run is not None and run.failed is None and run.outcome is None:
-            for claim in run.claim.members or (run.claim,):
+            for claim in run.claim.parts:
                 self._said.append(Said(claim.id, claim.claim_id, said.feature, said.data))
 
     def _still_runs(self, child: Child, run: Run) -> bool:
