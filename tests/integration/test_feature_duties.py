@@ -3,16 +3,15 @@
 import math
 import threading
 import time
+from contextlib import closing
 
 import pytest
+from support.loops import opened, running
 from support.sql import NOW, one
 
 from fbtasks import FBTasks
 from fbtasks.app import FEATURES
 from fbtasks.feature import Duty, Feature
-from fbtasks.worker.loop import Loop
-from fbtasks.worker.options import WorkerOptions
-from fbtasks.worker.pools.solo import SoloExecutor
 
 
 class Once(Duty):
@@ -50,18 +49,9 @@ def run(url):
     def run(act, lease=30.0):
         app = FBTasks("test", url, auto_migrate=True, features=[*FEATURES, Busy(act)])
         result = app.task(name="add")(lambda a, b: a + b).delay(1, 2)
-        options = WorkerOptions(
-            name="w", queues=("default",), pool="solo", concurrency=1, burst=True, lease=lease, grace=1.0
-        )
-        loop = Loop(app, SoloExecutor(app), options)
-        try:
-            loop.start()
-            loop.open()
+        with closing(app), opened(app, burst=True, lease=lease, grace=1.0) as loop:
             loop.run(listen=False)
             assert result.get(timeout=0) == 3
-        finally:
-            loop.close()
-            app.close()
 
     return run
 
@@ -98,20 +88,11 @@ def working(url):
 
     app = FBTasks("test", url, auto_migrate=True, features=[*FEATURES, Busy(act, apart=True)])
     app.task(name="add")(lambda a, b: a + b)
-    options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1, lease=1.5, grace=1.0)
-    loop = Loop(app, SoloExecutor(app), options)
-    loop.start()
-    loop.open()
-    thread = threading.Thread(target=loop.run, kwargs={"listen": False})
-    thread.start()
-    try:
-        yield loop, thread, go, seen
-    finally:
-        go.set()
-        loop.drain.begin()
-        thread.join(20)
-        loop.close()
-        app.close()
+    with closing(app), opened(app, lease=1.5, grace=1.0) as loop, running(loop) as thread:
+        try:
+            yield loop, thread, go, seen
+        finally:
+            go.set()
 
 
 def test_one_that_waits_apart_holds_up_neither_tasks_nor_the_lease_nor_the_end(app, working, wait_for, caplog):
@@ -157,11 +138,6 @@ def test_a_burst_waits_for_one_apart(url):
         seen.append(session.read("now") is not None)
 
     app = FBTasks("test", url, auto_migrate=True, features=[*FEATURES, Busy(act, apart=True)])
-    options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1, burst=True)
-    loop = Loop(app, SoloExecutor(app), options)
-    loop.start()
-    loop.open()
-    loop.run(listen=False)
-    loop.close()
-    app.close()
+    with closing(app), opened(app, burst=True) as loop:
+        loop.run(listen=False)
     assert seen == [True]

@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 
 import pytest
+from support.loops import opened
 from support.programs import command_line
 from support.sql import rows
 
@@ -14,26 +15,12 @@ from fbtasks.queue import tasks
 from fbtasks.queue.operations.workers import list_workers
 from fbtasks.queue.shares import Share, parse_shares
 from fbtasks.worker.claiming import Claiming
-from fbtasks.worker.loop import Loop
-from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
 
-def options(text, **more):
-    shares = parse_shares(text, [])
-    given = {"pool": "solo", "concurrency": 1, **more}
-    return WorkerOptions(name="weighted", queues=tuple(shares), shares=shares, **given)
-
-
-@contextlib.contextmanager
 def loop(app, text, executor=None, **more):
-    loop = Loop(app, executor or SoloExecutor(app), options(text, **more))
-    try:
-        loop.start()
-        loop.open()
-        yield loop
-    finally:
-        loop.close()
+    shares = parse_shares(text, [])
+    return opened(app, executor, name="weighted", queues=tuple(shares), shares=shares, **more)
 
 
 def drain(app, text, executor=None):

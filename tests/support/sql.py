@@ -84,6 +84,15 @@ def execute(app, statement, *params):
                 return found
 
 
+def again(work):
+    """What *work* returns when no other transaction is in its way."""
+    while True:
+        try:
+            return work()
+        except ConflictError:
+            continue
+
+
 def kill_connection(app, number):
     """Ends the connection *number* (of ``CURRENT_CONNECTION`` or ``info.id``), as an administrator may."""
     execute(app, f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from support.draining import drain
 from support.held import nothing_left
+from support.loops import opened
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, group
@@ -18,9 +19,7 @@ from fbtasks.tasks.call import Crashed, Finished, Released, Retry, Several, Succ
 from fbtasks.testing import eager
 from fbtasks.worker.claiming import Claiming, in_batches
 from fbtasks.worker.fetcher import POLL_WITH_EVENTS
-from fbtasks.worker.loop import Loop
-from fbtasks.worker.options import WorkerOptions
-from fbtasks.worker.pools.solo import SoloExecutor, _given_back
+from fbtasks.worker.pools.solo import _given_back
 
 pytestmark = pytest.mark.emptied
 
@@ -111,10 +110,7 @@ def test_a_worker_is_told_when_to_look_again(app, session, claim):
 
 def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
     add = adding(app, wait=5)
-    loop = Loop(app, SoloExecutor(app), WorkerOptions(name="idle", queues=("default",), pool="solo", concurrency=1))
-    try:
-        loop.start()
-        loop.open()
+    with opened(app, name="idle") as loop:
         session, fetcher = loop.connection.session, loop._fetcher
         fetcher.claim(session)
         monkeypatch.setattr(fetcher, "_events_arrive", lambda: True)
@@ -124,8 +120,6 @@ def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
         fetcher.claim(session)  # there is no batch yet
         fetcher.claim(session)
         assert 0 < fetcher._next_poll - clock.monotonic() <= 5
-    finally:
-        loop.close()
 
 
 def test_no_wait_takes_what_is_there(app, claim):

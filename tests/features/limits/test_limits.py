@@ -7,11 +7,10 @@ from datetime import timedelta
 
 import pytest
 from support.held import nothing_left
-from support.sql import NOW, execute, held, one, rows
+from support.sql import NOW, again, execute, held, one, rows
 from support.variants import slow
 
 from fbtasks import Ordered
-from fbtasks.errors import ConflictError
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Cancelled, Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 
@@ -443,15 +442,6 @@ def test_random_operations_never_exceed_a_limit_and_leave_nothing(app, session, 
     walk.settle()
     execute(app, "DELETE FROM QUEUE_HISTORY")
     assert leaves_nothing(app)
-
-
-def again(work):
-    """What *work* returns when no other transaction is in its way."""
-    while True:
-        try:
-            return work()
-        except ConflictError:
-            continue
 
 
 def test_workers_at_once_never_exceed_a_limit(app):

@@ -3,7 +3,6 @@
 import random
 import re
 import threading
-from contextlib import suppress
 from datetime import timedelta
 
 import click
@@ -11,11 +10,11 @@ import pytest
 from support.duties import Keeper
 from support.held import nothing_left
 from support.programs import command_line
-from support.sql import execute, one, rows
+from support.sql import again, execute, one, rows
 
 from fbtasks import FBTasks, Ordered
 from fbtasks.cli.groups import CommandGroup
-from fbtasks.errors import ConfigurationError, ConflictError
+from fbtasks.errors import ConfigurationError
 from fbtasks.features.limits import operations as service
 from fbtasks.features.limits.commands import lets_in
 from fbtasks.features.limits.definition import LimitOptions, define_limit, rate_text
@@ -484,11 +483,6 @@ def test_maintenance_beside_enqueues_and_workers_loses_nothing(app):
         chosen = random.Random(1)
         for _ in range(total):
             chosen.choice(kinds).delay(chosen.randrange(6))
-
-    def again(work):
-        while True:
-            with suppress(ConflictError):
-                return work()
 
     def work(worker):
         chosen = random.Random(worker)

@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 from firebird.driver import Isolation, tpb
 from firebird.driver.types import DatabaseError
-from support.sql import execute, one, rows
+from support.sql import again, execute, one, rows
 
 from fbtasks import Unique
 from fbtasks.errors import ConflictError
@@ -130,15 +130,6 @@ class Ledger:
     @property
     def merged(self):
         return one(self.app, "SELECT COUNT(*) FROM QUEUE_REDIRECT")
-
-
-def again(work):
-    """What *work* returns when no other transaction is in its way."""
-    while True:
-        try:
-            return work()
-        except ConflictError:
-            continue
 
 
 def test_each_committed_change_is_covered_by_a_run_that_began_after_it(app):

@@ -1,11 +1,11 @@
 """Tasks that wait for their time, and those whose time has passed."""
 
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.draining import drain
+from support.loops import opened, running
 
 from fbtasks import TaskRevoked
 from fbtasks.queue import results
@@ -25,19 +25,9 @@ def test_scheduled_tasks_wait_for_their_time(app, add, wait_for):
 
 
 def test_scheduled_tasks_are_seen_without_events(app, add, wait_for):
-    options = WorkerOptions(name="deaf", queues=("default",), pool="solo", concurrency=1)
-    loop = Loop(app, SoloExecutor(app), options)
-    loop.start()
-    loop.open()
-    thread = threading.Thread(target=loop.run, kwargs={"listen": False})
-    thread.start()
-    try:
+    with opened(app, name="deaf") as loop, running(loop):
         assert add.delay(1, 1).get(timeout=20) == 2
         assert add.apply_async((1, 2), countdown=0.5).get(timeout=5) == 3
-    finally:
-        loop.drain.begin()
-        thread.join(20)
-        loop.close()
 
 
 def test_a_worker_that_is_asked_to_end_before_its_database_is_ready_registers_and_ends(app):

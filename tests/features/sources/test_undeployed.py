@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 import pytest
+from support.loops import opened
 from support.programs import command_line
 from support.sql import execute, one, rows
 
@@ -16,9 +17,6 @@ from fbtasks.features.sources.undeployed import Undeployed
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.register import processes
-from fbtasks.worker.loop import Loop
-from fbtasks.worker.options import WorkerOptions
-from fbtasks.worker.pools.solo import SoloExecutor
 
 TABLE = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(20))"
 NO_TABLE = "the database has no table 'ORDERS' (fbtasks subscriptions apply -A shop)"
@@ -253,18 +251,12 @@ def test_a_worker_tells_it_from_its_first_turn_to_its_end(app, caplog):
     execute(app, TABLE.replace("ORDERS", "INBOX"))
     app.poll_table("INBOX", key="ID", when="TOTAL > 5", name="poll")(id)
     app.path = "shop"
-    options = WorkerOptions(name="short", queues=("default",), pool="solo", concurrency=1, burst=True)
-    loop = Loop(app, SoloExecutor(app), options)
-    try:
-        loop.start()
-        loop.open()
+    with opened(app, name="short", burst=True) as loop:
         loop.run()
         (paid, poll) = told(app)
         assert paid == ("paid", "test", NO_TABLE)
         assert poll[:2] == ("poll", "test")
         assert poll[2].startswith("poll_table('INBOX'): when='TOTAL > 5' does not compile (")
-    finally:
-        loop.close()
     assert told(app) == []
     said = [record.getMessage().partition(":")[0] for record in caplog.records if record.levelname != "INFO"]
     assert said == ["Subscription paid could not be deployed", "Polling INBOX for poll fails"]
