@@ -156,7 +156,7 @@ class Limits(Feature):
         """Forgets what nothing needs."""
         from fbtasks.features.limits.duty import Leftovers
 
-        yield Every("looking for limits that nothing needs any more", 600.0, Leftovers().turn)
+        yield Every("looking for limits that nothing needs any more", 600.0, Leftovers().turn, at_start=False)
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of limits."""
