@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Annotated, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from fbtasks.config import Settings
 from fbtasks.contrib.celery import Celery
@@ -42,13 +42,14 @@ from fbtasks.queue.notify.outcomes import OutcomeReader
 from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
+from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows, takes, typed
 from fbtasks.tasks.definition import define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import check_class
 from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
-from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, unknown, with_options
+from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
 
 O = ParamSpec("O")  # noqa: E741  # options
@@ -179,7 +180,7 @@ shared_task = task
 """Celery's word for it."""
 
 
-class FBTasks:
+class FBTasks(AnswersCelery):
     """An application's tasks and the database that holds their queue.
 
     *url* names the database (default: the environment's FBTASKS_URL, else ``fbtasks.fdb`` in the working
@@ -187,7 +188,9 @@ class FBTasks:
     docs/reference/options.md. Nothing is opened before the first use.
     """
 
-    @takes(Settings, unknown("option of FBTasks", "APP_OPTIONS", Settings, kind=ConfigurationError))
+    _known_as = "an app"
+
+    @takes(Settings, "option of FBTasks")
     def __init__(self, settings: Settings) -> None:
         self.name = settings.name
         self.settings = settings
@@ -218,14 +221,6 @@ class FBTasks:
         self._listener = ResultListener(self.database)
         self.outcomes = OutcomeReader(self.database, self._listener)
         keep_app(self)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import APP_ATTRIBUTES, no_attribute
-
-            raise AttributeError(no_attribute("an app", name, APP_ATTRIBUTES), name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<FBTasks {self.name!r} at {self.settings.url}>"
@@ -305,8 +300,7 @@ class FBTasks:
         into a queue of which nothing is known there. Without options it takes back what was said before. Raises
         :class:`ConfigurationError` for options that cannot be, and for a queue that is defined twice.
         """
-        refuse = unknown("option of a queue", "APP_OPTIONS", QueueArguments, kind=ConfigurationError)
-        refuse_unknown(QueueArguments, options, refuse)
+        refuse_unknown("option of a queue", options, QueueArguments, error=ConfigurationError)
         limits = {option: options.pop(option) for option in options_of(QueueLimits) if option in options}
         definition: QueueDefinition = self.features["queues"].define(name, options)
         if limits or "limits" in self.features:

@@ -12,8 +12,9 @@ from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache, update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from fbtasks.errors import FBTasksError
-from fbtasks.system.checks import Check
+from fbtasks.errors import ConfigurationError, FBTasksError, TaskDefinitionError
+from fbtasks.system.checks import Check, shown
+from fbtasks.tasks.celery_words import instead
 
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,8 +23,6 @@ K = TypeVar("K", covariant=True)
 T = TypeVar("T", covariant=True)
 V = TypeVar("V")
 O = ParamSpec("O")  # noqa: E741  # options
-Refuse = Callable[[Iterable[str]], FBTasksError]
-"""Makes the error for options that there are not."""
 
 
 class Given(Generic[G, K]):
@@ -72,12 +71,25 @@ def _option(annotation: Any, default: Any, kw_only: bool) -> Option:
     return Option(kind, check, inspect.Parameter.empty if default is MISSING else default, position)
 
 
-def refuse_unknown(declared: Any, names: Iterable[str], refuse: Refuse) -> None:
-    """Raises what *refuse* makes of those of *names* that *declared*, or none of several, has."""
-    several = declared if isinstance(declared, tuple) else (declared,)
-    unknown = set(names).difference(*map(options_of, several))
-    if unknown:
-        raise refuse(unknown)
+def refuse_unknown(
+    what: str,
+    names: Iterable[str],
+    *declared: Any,
+    error: type[FBTasksError] = TaskDefinitionError,
+    words: str | None = None,
+) -> None:
+    """Raises *error* for those of *names* that none of *declared* has: for each *what* it is, and what to use.
+
+    *words*: where Celery's words for it are found, if not under *what*.
+    """
+    known = sorted({name for each in declared for name in options_of(each)})
+    unknown = sorted(set(names).difference(known))
+    if not unknown:
+        return
+    answers = [instead(name, words or what, known=known) for name in unknown]
+    said = " ".join(f"unknown {what} {shown(name)}{answer}" for name, answer in zip(unknown, answers, strict=True))
+    answered = all(answer.startswith(":") for answer in answers)
+    raise error(said if answered else f"{said} Known options: {', '.join(known)}.")
 
 
 def check_fields(record: Any, prefix: str = "") -> None:
@@ -88,12 +100,15 @@ def check_fields(record: Any, prefix: str = "") -> None:
             object.__setattr__(record, name, option.check(prefix + name, getattr(record, name)))
 
 
-def chosen(declared: Any, options: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
-    """Returns those of *options* that are not None, checked. *declared* is a TypedDict, where None says nothing."""
+def chosen(what: str, declared: Any, options: Mapping[str, Any], error: type[FBTasksError]) -> dict[str, Any]:
+    """Returns those of *options* that are not None, checked. *declared* is a TypedDict, where None says nothing.
+
+    Raises *error* for one that it does not have: *what* such an option is.
+    """
     known, found = options_of(declared), {}
     for name, value in options.items():
         if name not in known:
-            raise refuse(options.keys() - known.keys())
+            refuse_unknown(what, options, declared, error=error)
         if value is not None:
             check = known[name].check
             found[name] = value if check is None else check(name, value)
@@ -132,14 +147,12 @@ def shows(*declared: Any) -> Callable[[F], F]:
     return decorate
 
 
-def takes(
-    declared: Callable[O, V], refuse: Refuse
-) -> Callable[[Callable[[A, V], None]], Callable[Concatenate[A, O], None]]:
-    """Makes an ``__init__`` that takes a record into one that takes what the record is made of."""
+def takes(declared: Callable[O, V], what: str) -> Callable[[Callable[[A, V], None]], Callable[Concatenate[A, O], None]]:
+    """Makes an ``__init__`` that takes a record into one that takes what the record is made of: *what* each is."""
 
     def decorate(init: Callable[[A, V], None]) -> Callable[Concatenate[A, O], None]:
         def taking(self: A, /, *values: O.args, **options: O.kwargs) -> None:
-            refuse_unknown(declared, options, refuse)
+            refuse_unknown(what, options, declared, error=ConfigurationError)
             try:
                 signature.bind(self, *values, **options)
             except TypeError as error:  # in the words of what was called

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.system import checks
+from fbtasks.tasks.celery_words import instead, words
 from fbtasks.tasks.request import Hook, Request
 
 _HANDLERS: Final = {
@@ -132,9 +133,7 @@ def class_options(kind: type[Any], root: type, known: Iterable[str]) -> dict[str
 
 
 def _refuse(kind: type[Any], names: Iterable[str]) -> None:
-    from fbtasks.tasks.celery_words import TASK_OPTIONS
-
-    for name in sorted(set(names) & TASK_OPTIONS.keys()):
+    for name in sorted(set(names) & words()["task option"].keys()):
         raise TaskDefinitionError(
-            f"the class {kind.__name__} has {name!r}, an option of Celery's for tasks: {TASK_OPTIONS[name]}."
+            f"the class {kind.__name__} has {name!r}, an option of Celery's for tasks{instead(name, 'task option')}"
         )

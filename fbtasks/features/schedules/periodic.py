@@ -13,7 +13,7 @@ from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows
 from fbtasks.tasks.definition import Task
 from fbtasks.tasks.function import as_arguments
-from fbtasks.tasks.options import task_name, unknown
+from fbtasks.tasks.options import task_name
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -46,8 +46,7 @@ def decorator(schedules: Schedules, options: Mapping[str, Any]) -> Callable[[Cal
     Raises :class:`TaskDefinitionError` and :class:`ConfigurationError` for options that cannot be.
     """
     app = schedules.app
-    refuse = unknown("option of periodic", "TASK_OPTIONS", ScheduleOptions, app.task_options)
-    refuse_unknown((ScheduleOptions, app.task_options), options, refuse)
+    refuse_unknown("option of periodic", options, ScheduleOptions, app.task_options, words="task option")
     own = {name: value for name, value in options.items() if name in options_of(ScheduleOptions)}
     rest = {name: value for name, value in options.items() if name not in own}
     if "tz" in own and any(name in rest for name in _WINDOW):  # it is the zone of both

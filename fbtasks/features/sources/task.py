@@ -11,7 +11,7 @@ from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, Source, Subscription
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows
 from fbtasks.tasks.definition import Task, with_class
-from fbtasks.tasks.options import CommonOptions, unknown
+from fbtasks.tasks.options import CommonOptions
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -60,8 +60,7 @@ def define_fed(app: FBTasks, source: type[Source], what: str, options: Mapping[s
     """
     rest = {**options}
     own: tuple[Any, ...] = (source,) if source is PollSource else (source, Delivery)
-    declared = (*own, app.fed_options)
-    refuse_unknown(declared, rest, unknown(f"option of {what}", "TASK_OPTIONS", *declared))
+    refuse_unknown(f"option of {what}", rest, *own, app.fed_options, words="task option")
     delivery = Delivery() if source is PollSource else _taken(Delivery, rest)
     return _fed_by(app, Subscription(_taken(source, rest), delivery), rest)
 
