@@ -20,7 +20,7 @@ from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.function import as_arguments
-from fbtasks.tasks.options import CallOptions
+from fbtasks.tasks.options import CallOptions, chosen_of_call
 from fbtasks.tasks.request import EndsWith
 
 if TYPE_CHECKING:
