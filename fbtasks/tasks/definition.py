@@ -83,8 +83,8 @@ class Task(TaskCalls[P, R], AnswersCelery):
         self.options = options
         self.name: str = options.name or task_name("name", f"{home_module(function)}.{function.__qualname__}")
         self.policy: RetryPolicy = options
-        self.hooks = hooks_of(self, options.on_success, options.on_failure, options.on_retry)
-        """What is called when it begins, and when a run of it has ended."""
+        self.hooks = hooks_of(self, options)
+        """What is called when it begins, and when a run of it has ended; those of the app come after these."""
         self._app: FBTasks | None = None
         self.prepared_by: tuple[Feature, ...] = ()
         """The features that have something to say of its calls."""
