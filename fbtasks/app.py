@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -25,13 +26,12 @@ from fbtasks.features.queues import Queues
 from fbtasks.features.queues.definition import QueueDefinition, QueueOptions
 from fbtasks.features.schedules import Schedules
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions, TickOptions
-from fbtasks.features.schedules.periodic import adding
 from fbtasks.features.sources import Sources
 from fbtasks.features.sources import options as sources
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import EventSource, event_name
-from fbtasks.features.sources.task import FedTask, fed_decorator
+from fbtasks.features.sources.task import FedTask
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
@@ -43,7 +43,7 @@ from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.celery_words import AnswersCelery
-from fbtasks.tasks.declare import options_of, refuse_unknown, shows, takes, typed
+from fbtasks.tasks.declare import options_of, refuse_unknown, shows, typed
 from fbtasks.tasks.definition import define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
@@ -128,6 +128,13 @@ class Periodic(TaskOptions, TickOptions):
 
 
 @dataclass(frozen=True)
+class AddPeriodic(ScheduleOptions):
+    """All that ``app.add_periodic()`` takes, as for :class:`Periodic`."""
+
+    task: Task[..., Any] | str
+
+
+@dataclass(frozen=True)
 class QueueArguments(QueueLimits, QueueOptions):
     """All that ``app.queue()`` takes. No record of it is made: signatures and type checkers have it from here."""
 
@@ -190,8 +197,14 @@ class FBTasks(AnswersCelery):
 
     _known_as = "an app"
 
-    @takes(Settings, "option of FBTasks")
-    def __init__(self, settings: Settings) -> None:
+    @typed(Settings)
+    def __init__(self, *values: Any, **options: Any) -> None:
+        refuse_unknown("option of FBTasks", options, Settings, error=ConfigurationError)
+        try:
+            inspect.signature(FBTasks).bind(*values, **options)
+        except TypeError as error:  # in the words of what was called
+            raise TypeError(f"FBTasks() got wrong arguments: {error}") from None
+        settings = Settings(*values, **options)
         self.name = settings.name
         self.settings = settings
         accepted = settings.accept_content
@@ -249,7 +262,7 @@ class FBTasks(AnswersCelery):
     def _options(self, base: Any, member: str) -> type[Any]:
         return with_options(base, *(found for each in self.features if (found := getattr(each, member)) is not None))
 
-    @fed_decorator(OnChange)
+    @typed(OnChange)
     def on_change(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for changes of a table: ``@app.on_change("ORDERS", update=("STATUS",))``.
 
@@ -259,7 +272,7 @@ class FBTasks(AnswersCelery):
         """
         return self.features["sources"].define(ChangeSource, "on_change", {"table": table, **options})  # type: ignore[no-any-return]
 
-    @fed_decorator(OnEvent)
+    @typed(OnEvent)
     def on_event(self, event: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for an event: ``@app.on_event("order.paid")``.
 
@@ -268,7 +281,7 @@ class FBTasks(AnswersCelery):
         """
         return self.features["sources"].define(EventSource, "on_event", {"event": event, **options})  # type: ignore[no-any-return]
 
-    @fed_decorator(Periodic)
+    @typed(Periodic)
     def periodic(self, *unnamed: Any, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Has workers call a task again and again: ``@app.periodic(cron="@daily")`` above ``@app.task``, or alone.
 
@@ -278,8 +291,8 @@ class FBTasks(AnswersCelery):
         """
         return self.features["schedules"].decorator(unnamed, options)  # type: ignore[no-any-return]
 
-    @adding(ScheduleOptions)
-    def add_periodic(self, task: Task[..., Any] | str, /, **options: Any) -> Schedule:
+    @typed(AddPeriodic)
+    def add_periodic(self, task: Task[..., Any] | str, **options: Any) -> Schedule:
         """The same without a decorator: ``app.add_periodic(report, every=timedelta(hours=1), args=(7,))``.
 
         *task* may be the name of another app's task. Raises what :meth:`periodic` raises.
@@ -317,7 +330,7 @@ class FBTasks(AnswersCelery):
         """
         return self.features["limits"].define(name, options)  # type: ignore[no-any-return]
 
-    @fed_decorator(PollTable)
+    @typed(PollTable)
     def poll_table(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for rows of a table: ``@app.poll_table("INBOX", status="STATUS", ...)``.
 

@@ -9,10 +9,10 @@ caller gives, the signatures that are shown, the names in messages, and what typ
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
-from functools import cache, update_wrapper
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from functools import cache
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-from fbtasks.errors import ConfigurationError, FBTasksError, TaskDefinitionError
+from fbtasks.errors import FBTasksError, TaskDefinitionError
 from fbtasks.system.checks import Check, shown
 from fbtasks.tasks.celery_words import instead
 
@@ -20,8 +20,7 @@ A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])
 G = TypeVar("G", contravariant=True)
 K = TypeVar("K", covariant=True)
-T = TypeVar("T", covariant=True)
-V = TypeVar("V")
+T = TypeVar("T")
 O = ParamSpec("O")  # noqa: E741  # options
 
 
@@ -115,17 +114,7 @@ def chosen(what: str, declared: Any, options: Mapping[str, Any], error: type[FBT
     return found
 
 
-class Method(Protocol[O, T]):
-    """A method that takes a name, or what else comes first, and options."""
-
-    def __call__(self, *args: O.args, **options: O.kwargs) -> T:
-        """Calls it."""
-
-    def __get__(self, owner: Any, kind: Any = None, /) -> "Method[O, T]":
-        """The same as a method of *owner*."""
-
-
-def typed(declared: Callable[O, Any]) -> Callable[[Callable[..., T]], Method[O, T]]:
+def typed(declared: Callable[O, Any]) -> Callable[[Callable[Concatenate[A, ...], T]], Callable[Concatenate[A, O], T]]:
     """Has a method of ``**options`` show those that are *declared*, to people and to type checkers."""
     return shows(declared)
 
@@ -143,26 +132,6 @@ def shows(*declared: Any) -> Callable[[F], F]:
         options = {each.name: each for some in declared for each in _parameters(some)}
         function.__signature__ = own.replace(parameters=[*(kept | (options | kept)).values()])  # type: ignore[attr-defined]
         return function
-
-    return decorate
-
-
-def takes(declared: Callable[O, V], what: str) -> Callable[[Callable[[A, V], None]], Callable[Concatenate[A, O], None]]:
-    """Makes an ``__init__`` that takes a record into one that takes what the record is made of: *what* each is."""
-
-    def decorate(init: Callable[[A, V], None]) -> Callable[Concatenate[A, O], None]:
-        def taking(self: A, /, *values: O.args, **options: O.kwargs) -> None:
-            refuse_unknown(what, options, declared, error=ConfigurationError)
-            try:
-                signature.bind(self, *values, **options)
-            except TypeError as error:  # in the words of what was called
-                raise TypeError(f"{type(self).__name__}() got wrong arguments: {error}") from None
-            init(self, declared(*values, **options))
-
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        signature = taking.__signature__ = inspect.Signature([own, *_parameters(declared)])  # type: ignore[attr-defined]
-        update_wrapper(taking, init)
-        return taking
 
     return decorate
 
