@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from fbtasks.config import Settings
@@ -48,7 +48,7 @@ from fbtasks.tasks.definition import define, keep_app, keep_unbound, unbound_tas
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import check_class
-from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
+from fbtasks.tasks.middleware import Middlewares, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
 
@@ -456,22 +456,18 @@ class FBTasks(AnswersCelery):
         task = self.tasks.get(task_name("name", name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
-        arounds, given = self.middlewares.enqueue, as_arguments(args, kwargs)
-        if not arounds:
-            return self.enqueue_calls([self.call_by_name(name, *given, **options)])[0]
-        return enqueue_through(
-            arounds,
-            [OutgoingCall(name, *given, {**options})],
-            lambda each: self.call_by_name(name, *as_arguments(each.args, each.kwargs), **each.options),
-            self.enqueue_calls,
-        )[0]
+        arounds, make = self.middlewares.enqueue, partial(self.call_by_name, name)
+        return enqueue_through(arounds, name, [(args, kwargs)], options, make, self.enqueue_calls)[0]
 
     def known_task(self, name: str) -> Task[..., Any] | None:
         """The task of that name, where it is defined by now. No module is imported."""
         return self._tasks.get(name)
 
-    def call_by_name(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Call:
+    def call_by_name(
+        self, name: str, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, **options: Any
+    ) -> Call:
         """A call of a task that this process need not know, as a record for the queue."""
+        args, kwargs = as_arguments(args, kwargs)
         call = self.enqueuer.make_call(name, args, kwargs, **options)
         for feature in self._preparing:
             call = feature.prepare(call, None, args, kwargs)

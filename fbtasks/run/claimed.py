@@ -16,7 +16,7 @@ from fbtasks.run.invocation import Failure, Note, Part, RunResult, invocation_of
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
 from fbtasks.tasks.middleware import run_through
 from fbtasks.tasks.remote_error import describe_exception
-from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, replacing
+from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, current, running
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks, Task
@@ -93,11 +93,11 @@ class Run:
         return task(*request.args, **request.kwargs)
 
     def _call(self, request: Request) -> Any:
-        with replacing(request):
+        with running(request, *current()[1:]):  # a middleware may have changed it
             return self._begin(request)
 
     async def _call_async(self, request: Request) -> Any:
-        with replacing(request):
+        with running(request, *current()[1:]):
             return await self._begin(request)
 
     # What becomes of it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
 from weakref import WeakSet
 
@@ -16,7 +16,7 @@ from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.tasks.handlers import check_class, class_options, hooks_of
-from fbtasks.tasks.middleware import OutgoingCall, enqueue_through
+from fbtasks.tasks.middleware import enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, RetryOptions, task_name
 from fbtasks.tasks.request import EndsWith, Request, RetryRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
@@ -180,17 +180,11 @@ class Task(TaskCalls[P, R], AnswersCelery):
         return TaskCalls(self, connection)
 
     def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
-        """Enqueues a call for each of *arguments*, all with the same options; *using* is as of :meth:`send`."""
-        arounds = self.app.middlewares.enqueue
-        if not arounds:
-            return self.send([self.call(args, kwargs, **options) for args, kwargs in arguments], using)
-        outgoing = [OutgoingCall(self.name, *as_arguments(args, kwargs), {**options}) for args, kwargs in arguments]
-        return enqueue_through(
-            arounds,
-            outgoing,
-            lambda each: self.call(each.args, each.kwargs, **each.options),
-            lambda calls: self.send(calls, using),
-        )
+        """Enqueues a call for each of *arguments*, all with the same options, as the app's
+        ``enqueue_calls`` does."""
+        app = self.app
+        write = partial(app.enqueue_calls, using=using, ignored=self.options.ignore_result)
+        return enqueue_through(app.middlewares.enqueue, self.name, arguments, options, self.call, write)
 
     def call(
         self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, **options: Unpack[CallOptions]
@@ -210,10 +204,6 @@ class Task(TaskCalls[P, R], AnswersCelery):
         for feature in self.prepared_by:
             call = feature.prepare(call, self, args, kwargs, step)
         return call
-
-    def send(self, calls: Sequence[Call], using: Any = None) -> list[AsyncResult[R]]:
-        """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run."""
-        return self.app.enqueue_calls(calls, using, ignored=self.options.ignore_result)
 
     @cached_property
     def parameters(self) -> Parameters:

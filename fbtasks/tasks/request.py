@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -113,13 +112,3 @@ class running:  # noqa: N801  # a function to its callers; a class costs a third
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
-
-
-@contextmanager
-def replacing(request: Request) -> Iterator[None]:
-    """Has what runs see *request* for the block."""
-    token = _current.set(_current.get()._replace(request=request))
-    try:
-        yield
-    finally:
-        _current.reset(token)

@@ -12,7 +12,6 @@ from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import options_of, refuse_unknown
 from fbtasks.tasks.definition import Task
-from fbtasks.tasks.function import as_arguments
 from fbtasks.tasks.options import task_name
 
 if TYPE_CHECKING:
@@ -82,5 +81,4 @@ def make_schedule(task: Task[..., Any] | str, options: ScheduleOptions, app: FBT
 def _call(task: Task[..., Any] | str, options: ScheduleOptions, app: FBTasks) -> Call:
     if isinstance(task, Task):
         return task.call(options.args, options.kwargs, queue=options.queue, priority=options.priority)
-    args, kwargs = as_arguments(options.args, options.kwargs)
-    return app.call_by_name(task, args, kwargs, queue=options.queue, priority=options.priority)
+    return app.call_by_name(task, options.args, options.kwargs, queue=options.queue, priority=options.priority)
