@@ -105,8 +105,7 @@ class SoloExecutor(Executor):
         task = self._runner.app.tasks.get(claim.name)
         transactional = task is not None and task.options.transactional
         finished, failure, _, _, retried = (self._transactional if transactional else self._runner).run(claim)
-        if retried:
-            self._runner.call_retry_hooks(retried)
+        self._runner.call_hooks("on_retry", retried)
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
             finished, failure = _given_back(finished), None  # whatever it made of being stopped
@@ -132,7 +131,7 @@ class SoloExecutor(Executor):
             return
         self._alarm.limits = (None, HOOKS, None)
         with suppress(TaskStopped):  # the worker is to end at once
-            self._runner.call_failure_hooks(failure)
+            self._runner.call_hooks("on_failure", [failure])
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Nothing ever runs when this is asked, but a suspect may wait."""
