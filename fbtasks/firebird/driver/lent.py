@@ -36,7 +36,10 @@ class TaskTransaction(Transaction):
     @property
     def ended(self) -> bool:
         """Whether the task has ended it. After a COMMIT that retains, what is committed next has another number."""
-        if self.driver._tra is not self._begun or not self._begun._as_parameter_:
+        if not self._begun._as_parameter_:  # ended in SQL
+            self._begun._refcnt = 0  # so it is not to be given back
+            return True
+        if self.driver._tra is not self._begun:
             return True
         try:
             return bool(self.driver.info.id != self._number)
