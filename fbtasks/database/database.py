@@ -200,7 +200,7 @@ class Database:
                 self._pooled().give(session)
             else:
                 session.close()
-            self._found_ready()
+            self._ready = True
 
     def _find(self, session: Session) -> dict[str, features.Row]:
         """Finds out which features the database has."""
@@ -223,10 +223,6 @@ class Database:
     def _is_ready(self) -> bool:
         return self._ready
 
-    def _found_ready(self) -> None:
-        self._ready = True
-        connections.keep(self.url)
-
     def identity(self) -> tuple[str, str] | None:
         """Which database this is, whatever its name; None for a file that is not there. Nothing is created."""
         if self._missing():
@@ -247,7 +243,7 @@ class Database:
             applied = self._migrate(session)
         finally:
             session.close()
-        self._found_ready()
+        self._ready = True
         return applied
 
     def make_anew(self) -> int:
@@ -286,7 +282,7 @@ class Database:
         ) from overtaken
 
     def _missing(self) -> bool:
-        return self.url.embedded and not connections.database_exists(self.url)
+        return not connections.database_exists(self.url)
 
     def _create(self) -> Session:
         connection = self.connect(create=True, fill=self._fill)

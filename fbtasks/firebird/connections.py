@@ -108,12 +108,6 @@ def find_the_dead(url: DatabaseURL) -> None:
         connect(url).close()
 
 
-def keep(url: DatabaseURL) -> None:
-    """Has what opening *url* made beside an embedded file stay when this process ends: a queue is there."""
-    if url.embedded:
-        lockdir.keep(url.database)
-
-
 def _attach(url: DatabaseURL, charset: str | None) -> Any:
     from firebird.driver import connect as attach
 
