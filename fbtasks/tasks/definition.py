@@ -180,8 +180,7 @@ class Task(TaskCalls[P, R], AnswersCelery):
         return TaskCalls(self, connection)
 
     def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
-        """Enqueues a call for each of *arguments*, all with the same options, as the app's
-        ``enqueue_calls`` does."""
+        """Enqueues a call for each of *arguments*, with the same options, as the app's ``enqueue_calls`` does."""
         app = self.app
         write = partial(app.enqueue_calls, using=using, ignored=self.options.ignore_result)
         return enqueue_through(app.middlewares.enqueue, self.name, arguments, options, self.call, write)

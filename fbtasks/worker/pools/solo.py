@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
-from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.run.invocation import Failure
 from fbtasks.run.runner import Runner
@@ -63,7 +62,7 @@ class SoloExecutor(Executor):
             signal.pthread_kill(main, signal.SIGUSR2)
         self._transactional.cancel_statement()  # an exception does not end it
 
-    def serve(self, worker_id: int, database: Mark | None = None) -> None:  # noqa: ARG002  # the worker's own
+    def serve(self, worker_id: int, database: bytes = b"") -> None:  # noqa: ARG002  # the worker's own
         """As this worker transactional tasks record their outcomes."""
         self._worker_id = worker_id
 
