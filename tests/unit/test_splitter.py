@@ -4,7 +4,6 @@ import pytest
 
 from fbtasks.cli.sql.splitter import statements
 
-
 BLOCK = "EXECUTE BLOCK RETURNS (A INT) AS\nDECLARE X INT = 1;\nBEGIN\n  A = X;\n  SUSPEND;\nEND"
 CASES = (
     "CREATE OR ALTER PROCEDURE P (A INT) AS BEGIN A = CASE WHEN A = 1 THEN 2 ELSE 3 END; IF (A = 1) THEN BEGIN END END"
