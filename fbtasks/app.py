@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -39,7 +38,7 @@ from fbtasks.features.workflows.node_result import NodeResult
 from fbtasks.features.workflows.task import StepTask
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.notify.outcomes import OutcomeReader
-from fbtasks.queue.notify.results import ResultListener, Waiter
+from fbtasks.queue.notify.results import ResultListener
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.celery_words import AnswersCelery
@@ -535,10 +534,6 @@ class FBTasks(AnswersCelery):
     def migrate(self) -> list[int]:
         """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
         return migrate(self.database).applied
-
-    def waiting(self) -> AbstractContextManager[Waiter]:
-        """A wait that ends early when some task finishes."""
-        return self._listener.waiter()
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""

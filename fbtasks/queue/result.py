@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from copy import copy
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
-from fbtasks import timing as clock
-from fbtasks.errors import (
-    ConfigurationError,
-    DatabaseUnavailable,
-    ResultTimeout,
-    TaskNotFound,
-    TaskRevoked,
-)
+from fbtasks.errors import ConfigurationError, ResultTimeout, TaskNotFound, TaskRevoked
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
-from fbtasks.queue.notify.outcomes import Wait, closed, look, polls
-from fbtasks.queue.notify.results import event_of
+from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.states import State, celery_name
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Failed, Stored
@@ -145,19 +136,9 @@ class AsyncResult(AnswersCelery, Generic[R]):
         cancelled or expired; :class:`ResultTimeout` when it has not ended in time; :class:`TaskNotFound` when
         the database has not known the id for five seconds. A task that ended with its result ignored returns None.
         """
-        started = clock.monotonic()
         wait = self._wait()
-        pauses = polls()
-        with self.app.waiting() as waiter:
-            while not self._look(wait):
-                left = None if timeout is None else started + timeout - clock.monotonic()
-                if left is not None and left <= 0:
-                    raise self._too_late(wait, timeout)
-                waiter.only = None if wait.number is None else event_of(wait.number)
-                waiter.wait(pauses.next() if left is None else min(pauses.next(), left))
-                if waiter.closed:
-                    raise closed(self.id)
-        return self._end(wait, propagate=propagate)
+        self.app.outcomes.wait([wait], timeout, lambda: self._note(wait))
+        return self._end(wait, timeout, propagate=propagate)
 
     async def aget(self, timeout: float | None = None) -> R:
         """The same for coroutines: the event loop goes on meanwhile, and the wait may be cancelled.
@@ -167,9 +148,7 @@ class AsyncResult(AnswersCelery, Generic[R]):
         wait = self._wait()
         await self.app.outcomes.until_over(wait, timeout)
         self._note(wait)
-        if not wait.over:
-            raise self._too_late(wait, timeout)
-        return cast(R, self._end(wait))
+        return cast(R, self._end(wait, timeout))
 
     def __await__(self) -> Generator[Any, None, R]:
         """The result, as :meth:`aget` returns it."""
@@ -178,26 +157,15 @@ class AsyncResult(AnswersCelery, Generic[R]):
     def _wait(self) -> Wait:
         return Wait(self.id, self._number, seen=self._seen, ignored=self._ignored)
 
-    def _look(self, wait: Wait) -> bool:
-        """Whether *wait* is over, after a look at the database."""
-        try:
-            self.app.database.use(partial(look, [wait]))
-        except DatabaseUnavailable as error:
-            if not wait.outlives(error):
-                raise
-        self._note(wait)
-        return wait.over
-
     def _note(self, wait: Wait) -> None:
         self._number, self._seen = wait.number, wait.seen
 
-    def _too_late(self, wait: Wait, timeout: float | None) -> Exception:
-        if wait.error is not None:
-            return copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
-        assert timeout is not None  # a wait without one ends with a result, or an error
-        return ResultTimeout(f"task {self.id} has not ended after {count(timeout, 'second')}; it goes on.")
-
-    def _end(self, wait: Wait, *, propagate: bool = True) -> Any:
+    def _end(self, wait: Wait, timeout: float | None = None, *, propagate: bool = True) -> Any:
+        if not wait.over:
+            if wait.error is not None:
+                raise copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
+            assert timeout is not None  # a wait without one ends with a result, or an error
+            raise ResultTimeout(f"task {self.id} has not ended after {count(timeout, 'second')}; it goes on.")
         if wait.unknown:
             raise TaskNotFound(
                 f"the database knows no task {self.id!r}: it was never committed, was pruned, or succeeded "

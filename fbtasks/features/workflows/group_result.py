@@ -8,10 +8,9 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fbtasks import timing as clock
-from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeout, TaskNotFound
+from fbtasks.errors import ConfigurationError, ResultTimeout, TaskNotFound
 from fbtasks.features.workflows.node_result import NodeResult, revoke_all
-from fbtasks.queue.notify.outcomes import Wait, closed, look, polls
+from fbtasks.queue.notify.outcomes import Wait, look
 from fbtasks.states import State
 from fbtasks.system import checks
 from fbtasks.system.showing import count
@@ -133,39 +132,23 @@ class GroupResult(NodeResult, AnswersCelery):
             return [each.get() for each in self.results if isinstance(each, GroupResult)]
         assert self.app is not None
         waits = [each._wait() for each in tasks]
-        started, pauses = clock.monotonic(), polls()
-        with self.app.waiting() as waiter:
-            while left := self._unended(tasks, waits, propagate=propagate):
-                seconds = None if timeout is None else started + timeout - clock.monotonic()
-                if timeout is not None and seconds is not None and seconds <= 0:
-                    have = "has" if len(left) == 1 else "have"
-                    raise ResultTimeout(
-                        f"{len(left)} of {count(len(tasks), 'task')} {have} not ended after {count(timeout, 'second')}."
-                    )
-                waiter.wait(pauses.next() if seconds is None else min(pauses.next(), seconds))
-                if waiter.closed:
-                    raise closed(tasks[0].id)
+
+        def looked() -> None:
+            for task, wait in zip(tasks, waits, strict=True):
+                task._note(wait)
+                if propagate and wait.over and _outcome_of(wait) is not State.SUCCEEDED:
+                    task._end(wait)
+
+        self.app.outcomes.wait(waits, timeout, looked)
+        if timeout is not None and (left := sum(not wait.over for wait in waits)):
+            have = "has" if left == 1 else "have"
+            raise ResultTimeout(
+                f"{left} of {count(len(tasks), 'task')} {have} not ended after {count(timeout, 'second')}."
+            )
         ended = {id(task): _ended(task, wait, propagate) for task, wait in zip(tasks, waits, strict=True)}
         return self._values(ended)
 
     join = get
-
-    def _unended(self, tasks: list[AsyncResult[Any]], waits: list[Wait], *, propagate: bool) -> list[Wait]:
-        """Those of *waits* that are not over after a look. Raises when one has failed, with *propagate*."""
-        assert self.app is not None
-        left = [wait for wait in waits if not wait.over]
-        try:
-            if left:
-                self.app.database.use(partial(look, left))
-        except DatabaseUnavailable as error:
-            lasts = [wait.outlives(error) for wait in left]
-            if not all(lasts):
-                raise
-        for task, wait in zip(tasks, waits, strict=True):
-            task._note(wait)
-            if propagate and wait.over and _outcome_of(wait) is not State.SUCCEEDED:
-                task._end(wait)
-        return [wait for wait in left if not wait.over]
 
     def _values(self, ended: Mapping[int, Any]) -> list[Any]:
         return [each._values(ended) if isinstance(each, GroupResult) else ended[id(each)] for each in self.results]

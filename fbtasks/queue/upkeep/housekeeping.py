@@ -7,7 +7,8 @@ Each part works in small transactions and stops after a few of them. Where more 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from fbtasks import timing as clock
@@ -49,28 +50,21 @@ def release_orphans(session: Session, worker_id: int) -> int:
     return released
 
 
-def prune(
-    session: Session, settings: Settings, batches: int = BATCHES, deleted: Callable[[int], object] | None = None
-) -> int:
-    """Deletes results and failures older than the settings keep them. Returns how many rows went.
+def prune(session: Session, settings: Settings, batches: int = BATCHES) -> Iterator[int]:
+    """Deletes results and failures older than the settings keep them.
 
-    *deleted* is called after each transaction, with how many went in it.
+    Returns after each transaction how many rows went in it, of which there are up to *batches* for each state.
     """
     kept = {
         State.SUCCEEDED: settings.result_expires,
         State.CANCELLED: settings.result_expires,
         State.FAILED: settings.failed_expires,
     }
-    total = 0
     for state, age in kept.items():
         for _ in range(batches):
-            gone = session.run(lambda t, s=state, a=age: tasks.prune(t, s, a))  # type: ignore[misc]
-            total += gone
-            if deleted is not None:
-                deleted(gone)
+            yield (gone := session.run(partial(tasks.prune, state=state, age=age)))
             if gone < tasks.BATCH:
                 break
-    return total
 
 
 def _unless_blocked(part: Callable[[Session], bool], session: Session) -> bool:
@@ -110,7 +104,7 @@ class Housekeeping:
         return taken
 
     def _prune(self, session: Session) -> bool:
-        pruned = prune(session, self._settings)
+        pruned = sum(prune(session, self._settings))
         self.room.want(pruned)
         return pruned >= BATCHES * tasks.BATCH
 
