@@ -34,7 +34,6 @@ from fbtasks.tasks.call import (
     is_last_crash,
 )
 from fbtasks.timing import Backoff, Quiet
-from fbtasks.worker.logs import together
 from fbtasks.worker.logs.task_log import log_outcome, log_stale, one_line
 
 logger = logging.getLogger("fbtasks.worker")
@@ -225,13 +224,12 @@ class Outcomes:
         self.tally.take(item for item in batch if not late(item))
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
-        with together():
-            for finished in batch:
-                self._settle(finished, recorded=not late(finished))
-                if late(finished):
-                    log_stale(finished.claim, standing[finished.claim.id])
-                else:
-                    log_outcome(finished)
+        for finished in batch:
+            self._settle(finished, recorded=not late(finished))
+            if late(finished):
+                log_stale(finished.claim, standing[finished.claim.id])
+            else:
+                log_outcome(finished)
 
     def _settle(self, finished: Finished, *, recorded: bool) -> None:
         if not isinstance(finished.outcome, Succeeded):
