@@ -13,7 +13,7 @@ from fbtasks.errors import ConflictError, FBTasksError, SerializationError, Task
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.invocation import Failure, Note, Part, RunResult, invocation_of
-from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Retry, Succeeded
+from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
 from fbtasks.tasks.middleware import run_through
 from fbtasks.tasks.remote_error import describe_exception
 from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, replacing
@@ -175,7 +175,9 @@ class Run:
         failed = describe_exception(error)
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
-        result = self.ended(part, Retry(delay, f"{failed.error_type}: {failed.message}", failed.error_type))
+        result = self.ended(
+            part, Requeue(Reason.RETRY, delay, f"{failed.error_type}: {failed.message}", failed.error_type)
+        )
         if self.task.hooks.retry or self._runner.app.on_retry is not None:
             result = result._replace(retried=(Failure(replace(request, connection=None), error),))
         return result

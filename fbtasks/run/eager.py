@@ -12,7 +12,7 @@ from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.run.runner import Runner
 from fbtasks.states import State
 from fbtasks.system.showing import count
-from fbtasks.tasks.call import Call, Claim, Failed, FeatureOutcome, Input, Retry, Snoozed, Stored, Succeeded
+from fbtasks.tasks.call import Call, Claim, Failed, FeatureOutcome, Input, Reason, Requeue, Stored, Succeeded
 
 
 class EagerResult(AsyncResult[Any]):
@@ -91,9 +91,9 @@ def run_eagerly(app: FBTasks, call: Call, inputs: tuple[Input, ...] = ()) -> Eag
             runner.call_failure_hooks(failure)
         tries += 1
         match finished.outcome:
-            case Retry():
+            case Requeue(Reason.RETRY):
                 continue
-            case Snoozed(delay):
+            case Requeue(Reason.SNOOZE, delay):
                 return EagerResult(task_id, app, None, delay)
             case FeatureOutcome() as own:
                 ran: EagerResult = own.run_eagerly(app)

@@ -15,7 +15,7 @@ from fbtasks.run.claimed import Run, failure_hooks, request_of
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import Interrupts, TaskStopped
 from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult, invocation_of
-from fbtasks.tasks.call import Claim, Failed, Finished, Parked
+from fbtasks.tasks.call import Claim, Failed, Finished, Reason, Requeue
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.request import SILENT, Reports, running
 
@@ -59,7 +59,7 @@ class Runner:
         """Runs the task to its end, in *transaction* if it is transactional. A coroutine gets a loop of its own."""
         task = self.app.tasks.get(claim.name)
         if task is None:
-            return RunResult(Finished(claim, Parked()))
+            return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, transaction, note)
         calls, error = run.invocation.calls(run), None
         with self._whole(run):
@@ -105,7 +105,7 @@ class Runner:
         """The same for a coroutine function, inside a running event loop."""
         task = self.app.tasks.get(claim.name)
         if task is None:
-            return RunResult(Finished(claim, Parked()))
+            return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, note=note)
         calls, error = run.invocation.calls(run), None
         with self._whole(run):

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
-from fbtasks.tasks.call import Call, Snoozed
+from fbtasks.tasks.call import Call, Reason, Requeue
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.tasks.handlers import check_class, class_options, hooks_of
@@ -166,7 +166,7 @@ class Task(TaskCalls[P, R]):
         What a transactional task has done until then is undone.
         """
         delay = checks.seconds("snooze", seconds, zero=False)
-        raise EndsWith(f"snooze requested: {delay:g} s", Snoozed(delay))
+        raise EndsWith(f"snooze requested: {delay:g} s", Requeue(Reason.SNOOZE, delay))
 
     def heartbeat(self) -> None:
         """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.

@@ -15,7 +15,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks as queue
 from fbtasks.queue.recording import ATTEMPTS
 from fbtasks.queue.results import now
-from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Finished, Outcome, Reason, Requeue, Several, reason_of
 from fbtasks.tasks.definition import Task
 from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
@@ -63,6 +63,11 @@ class UnknownNames:
                 if met[1]
                 else "knows no task of that name. Start a worker that imports it",
             )
+
+
+def lacking(feature: str) -> Requeue:
+    """Returns the outcome of a task that needs *feature*, which this worker lacks."""
+    return Requeue(Reason.PARKED, message=f"it needs the feature {feature}")
 
 
 class Dispatcher:
@@ -170,7 +175,9 @@ class Dispatcher:
     def keep(self, ended: Iterable[Finished]) -> None:
         """Has the outcomes recorded."""
         for finished in ended:
-            if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
+            if (
+                reason_of(finished.outcome) is Reason.PARKED
+            ):  # by a child that was started after the task had been removed
                 self.known -= {finished.claim.name}
                 self.unknown.meet(finished.claim.name)
             claim = finished.claim
@@ -189,7 +196,7 @@ class Dispatcher:
                 self._has_extras |= any(each.has_extras for each in claim.parts)
             else:
                 self.unknown.meet(claim.name)
-                self._outcomes.end(claim, Parked())
+                self._outcomes.end(claim, Requeue(Reason.PARKED))
         if claims:
             self._since = clock.monotonic()
 
@@ -222,7 +229,7 @@ class Dispatcher:
                 lacks = part.has_extras and self._lacks(session, part)
                 if lacks:
                     self.unknown.meet(part.name, lacks)
-                    self._outcomes.end(part, Parked(lacks))
+                    self._outcomes.end(part, lacking(lacks))
                 else:
                     parts.append(part)
             if parts:
@@ -256,7 +263,7 @@ class Dispatcher:
         if claim.fed:
             lacks = self._lacks(session, claim)
             self.unknown.meet(claim.name, lacks)
-            self._outcomes.end(claim, Parked(lacks))
+            self._outcomes.end(claim, lacking(lacks))
             return None
         return claim
 
@@ -291,7 +298,7 @@ class Dispatcher:
         }
         for claim in self._claims:
             if claim.name in closed:
-                self._outcomes.end(claim, Postponed(closed[claim.name].total_seconds()))
+                self._outcomes.end(claim, Requeue(Reason.CLOSED, closed[claim.name].total_seconds()))
         self._claims = deque(claim for claim in self._claims if claim.name not in closed)
         self._to_check = False
 
@@ -305,7 +312,7 @@ class Dispatcher:
                 allowed = session.call("FBTASKS_WORKER.TASK_BEGINS", *given, point="start", attempts=ATTEMPTS)
             except ConflictError:  # to be given back when the other transaction ends
                 allowed = False
-                self._outcomes.end(claim, Released())
+                self._outcomes.end(claim, RELEASED)
             self._executor.begin(claim, allowed=bool(allowed))
 
     def request_stops(self) -> None:
@@ -324,7 +331,7 @@ class Dispatcher:
         cancelled = Cancelled("cancelled on request")
         for claim in self._executor.busy() if self._batches else ():
             if any(each.id == task for each in claim.members):
-                return claim.id, Several(tuple(cancelled if each.id == task else Released() for each in claim.members))
+                return claim.id, Several(tuple(cancelled if each.id == task else RELEASED for each in claim.members))
         return task, cancelled
 
     def _is_overdue(self) -> bool:
@@ -337,14 +344,14 @@ class Dispatcher:
     def give_back(self) -> None:
         """Gives back all that has not begun."""
         for claim in (*self._claims, *self._executor.take_all_back()):
-            self._outcomes.end(claim, Released())
+            self._outcomes.end(claim, RELEASED)
         self._claims.clear()
 
     def give_back_stale(self, session: Session) -> None:
         """Gives back what no executor took in a while, at once: another worker may have room for it."""
         if self._claims and clock.monotonic() - self._since > HELD_TOO_LONG:
             for claim in self._claims:
-                self._outcomes.end(claim, Released())
+                self._outcomes.end(claim, RELEASED)
             self._claims.clear()
             self._outcomes.record(session, self._lease.worker_id)
 
@@ -357,7 +364,7 @@ class Dispatcher:
         self.collect()  # what the executor has given up is in no list otherwise
         held = {(task, claim_id) for task, claim_id in session.read("held_by", self._lease.worker_id)}
         for task, claim_id in held - {(claim.id, claim.claim_id) for claim in self.held()}:
-            self._outcomes.end(Claim(task, claim_id), Released())
+            self._outcomes.end(Claim(task, claim_id), RELEASED)
         standing: deque[Claim] = deque()
         for claim in self._claims:
             parts = [each for each in claim.parts if (each.id, each.claim_id) in held]

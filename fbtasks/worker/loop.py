@@ -21,7 +21,7 @@ from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.queue.shares import own_limits
 from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
-from fbtasks.tasks.call import Advanced, Released
+from fbtasks.tasks.call import Reason, reason_of
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.drain import LOCKED, OPENS, Burst, Drain
@@ -354,7 +354,7 @@ class Loop:
         ended = self._executor.stop(lambda: self.drain.at_once)
         self._dispatcher.keep(ended)
         if stopped := sum(
-            not each.recorded and isinstance(each.outcome, Released | Advanced)
+            not each.recorded and reason_of(each.outcome) in (Reason.RELEASE, Reason.CONTINUE)
             for all_ in ended
             for each in all_.parts()
         ):

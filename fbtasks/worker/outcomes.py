@@ -16,7 +16,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
 from fbtasks.queue.recording import ATTEMPTS, Recorder
 from fbtasks.tasks.call import (
-    Advanced,
+    RELEASED,
     Cancelled,
     Claim,
     Crashed,
@@ -24,14 +24,12 @@ from fbtasks.tasks.call import (
     FeatureOutcome,
     Finished,
     Outcome,
-    Parked,
-    Postponed,
-    Released,
-    Retry,
-    Snoozed,
+    Reason,
+    Requeue,
     Stale,
     Succeeded,
     is_last_crash,
+    reason_of,
 )
 from fbtasks.timing import Backoff, Quiet
 from fbtasks.worker.logs.task_log import log_outcome, log_stale, one_line
@@ -62,23 +60,28 @@ LONG: Final = 65_535
 """Bytes of a result above which the fault may be with its length."""
 
 
-class Tally(Counter[type]):
+class Tally(Counter[type | Reason]):
     """How many claims ended in which way, in a worker's life. Each is counted once: a last crash as a failure."""
 
-    _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
-    _SELDOM: Final = {
-        Advanced: "continued",
-        Snoozed: "snoozed",
+    _ALWAYS: Final[dict[type | Reason, str]] = {
+        Succeeded: "succeeded",
+        Failed: "failed",
+        Reason.RETRY: "retried",
+        Reason.RELEASE: "given back",
+    }
+    _SELDOM: Final[dict[type | Reason, str]] = {
+        Reason.CONTINUE: "continued",
+        Reason.SNOOZE: "snoozed",
         Cancelled: "cancelled",
         Crashed: "crashed",
-        Postponed: "put off",
-        Parked: "parked",
+        Reason.CLOSED: "put off",
+        Reason.PARKED: "parked",
     }
 
     def take(self, ended: Iterable[Finished]) -> None:
         """Counts what has ended."""
         ended = list(ended)
-        kinds = Counter[type](type(item.outcome) for item in ended)
+        kinds = Counter[type | Reason](reason_of(item.outcome) or type(item.outcome) for item in ended)
         if Crashed in kinds:
             last = sum(isinstance(o, Crashed) and is_last_crash(claim, o) for claim, o, *_ in ended)
             kinds[Crashed] -= last
@@ -86,7 +89,7 @@ class Tally(Counter[type]):
         self.update(kinds)
 
     def __str__(self) -> str:
-        own = {kind: kind.word for kind in self if issubclass(kind, FeatureOutcome)}
+        own = {kind: kind.word for kind in self if isinstance(kind, type) and issubclass(kind, FeatureOutcome)}
         seldom = {kind: word for kind, word in (self._SELDOM | own).items() if self[kind]}
         return ", ".join(f"{self[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
@@ -153,7 +156,7 @@ class Outcomes:
             if not self._waiting:
                 self.gathered_at = clock.monotonic() + GATHER
             self._waiting.append(finished)
-        elif not isinstance(finished.outcome, Released):  # its claim was stale, which was logged where it ran
+        elif finished.outcome != RELEASED:  # its claim was stale, which was logged where it ran
             self.tally.take([finished])
             log_outcome(finished)
             self._settle(finished, recorded=True)
@@ -349,7 +352,7 @@ class Outcomes:
         """Writes what can be said of the first, which the database does not take as it is."""
         for fails in (True, False):
             said = f"its outcome could not be recorded: {error}"
-            outcome = Failed("fbtasks.errors.DatabaseError", said) if fails else Retry(PUT_OFF, said)
+            outcome = Failed("fbtasks.errors.DatabaseError", said) if fails else Requeue(Reason.RETRY, PUT_OFF, said)
             self._writing[0] = finished._replace(outcome=outcome)
             try:
                 stale = self.recorder.record(session, worker_id, self._writing[:1], ATTEMPTS)

@@ -15,7 +15,7 @@ from support.variants import slow
 from fbtasks import FBTasks
 from fbtasks.run.interrupts import SOFT
 from fbtasks.states import State
-from fbtasks.tasks.call import Cancelled, Claim, Failed, Released, Succeeded
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Failed, Succeeded
 from fbtasks.worker.pools import children
 
 pytestmark = pytest.mark.acceptance
@@ -115,7 +115,7 @@ def test_what_begins_after_a_stopped_task_is_given_back_and_not_charged(project,
     ended = collected(executor, wait_for, 3)
     assert ended[1] == Cancelled("cancelled on request")
     assert isinstance(ended[2], Succeeded)
-    assert ended[3] == Released()
+    assert ended[3] == RELEASED
 
 
 @pytest.mark.parametrize("executor", [-1, 2], indirect=True)

@@ -15,7 +15,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
 from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
-from fbtasks.tasks.call import Finished, Released, Retry, Succeeded
+from fbtasks.tasks.call import RELEASED, Finished, Reason, Requeue, Succeeded
 from fbtasks.worker import drain as draining
 from fbtasks.worker import outcomes
 from fbtasks.worker.duties import Attempts
@@ -140,7 +140,9 @@ def test_what_is_refused_and_what_is_blocked_are_told_apart(app, session, worker
 
 
 @pytest.mark.parametrize(
-    "outcome", [Succeeded(keep=False), Retry(0, "again"), Released()], ids=lambda o: type(o).__name__
+    "outcome",
+    [Succeeded(keep=False), Requeue(Reason.RETRY, 0, "again"), RELEASED],
+    ids=["done", "retried", "released"],
 )
 def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_waited_for(
     app, session, worker, claims, kept, outcome

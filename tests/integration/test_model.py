@@ -26,7 +26,19 @@ from fbtasks.firebird.session import INSERT
 from fbtasks.queue import codec, results, tasks
 from fbtasks.queue.register import processes
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
+from fbtasks.tasks.call import (
+    RELEASED,
+    Call,
+    Cancelled,
+    Crashed,
+    Failed,
+    Finished,
+    Reason,
+    Requeue,
+    Stale,
+    Succeeded,
+    reason_of,
+)
 
 LEASE = 3.0
 LIMIT = 2
@@ -46,8 +58,9 @@ TIMES = {
 OUTCOMES = st.sampled_from(
     [
         Succeeded("application/json", b"1"), Succeeded("application/json", LARGE), Succeeded(keep=False),
-        Failed("builtins.ValueError", "no", "trace"), Retry(0.0, "again"), Retry(7200.0, "later"),
-        Cancelled("stopped"), Released(), Parked(), Crashed("it died", True, LIMIT), Crashed("it died", False, LIMIT),
+        Failed("builtins.ValueError", "no", "trace"), Requeue(Reason.RETRY, 0.0, "again"),
+        Requeue(Reason.RETRY, 7200.0, "later"), Cancelled("stopped"), RELEASED, Requeue(Reason.PARKED),
+        Crashed("it died", True, LIMIT), Crashed("it died", False, LIMIT),
     ]
 )  # fmt: skip
 
@@ -349,8 +362,8 @@ class Store(RuleBasedStateMachine):
         assert stale == []
         wish = row.id in model.cancels
         tries = 1
-        if wish and isinstance(outcome, Retry | Released | Parked | Crashed):
-            tries = int(isinstance(outcome, Retry))
+        if wish and isinstance(outcome, Requeue | Crashed):
+            tries = int(reason_of(outcome) is Reason.RETRY)
             row.crashes += isinstance(outcome, Crashed) and outcome.charged
             outcome = Cancelled("cancelled on request")
         model.cancels.pop(row.id, None)
@@ -363,14 +376,14 @@ class Store(RuleBasedStateMachine):
                 model.archive(row, State.FAILED, 1)
             case Cancelled():
                 model.archive(row, State.CANCELLED, tries)
-            case Retry(delay):
+            case Requeue(Reason.RETRY, delay):
                 row.tries += 1
                 row.suspect = 0
                 row.start = model.now + delay / 3600
                 model.back(row, State.SCHEDULED if delay else State.READY)
-            case Released():
+            case Requeue(Reason.RELEASE):
                 model.back(row)
-            case Parked():
+            case Requeue(Reason.PARKED):
                 model.back(row, State.PARKED)
             case Crashed(_, charged, limit):
                 row.crashes += charged

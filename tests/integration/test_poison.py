@@ -294,7 +294,7 @@ def test_an_outcome_that_cannot_be_encoded_is_a_failure(app, add, countdown):
 
     result = app.task(name="bad")(bad).delay()
     good_ones_still_run(app, add)
-    with pytest.raises(DatabaseError, match="could not be recorded: Retry holds what cannot be written"):
+    with pytest.raises(DatabaseError, match="could not be recorded: it has what cannot be written"):
         result.get(timeout=1)
 
 

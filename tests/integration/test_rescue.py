@@ -14,7 +14,7 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
-from fbtasks.tasks.call import Failed, Finished, Released, Stale
+from fbtasks.tasks.call import RELEASED, Failed, Finished, Stale
 from fbtasks.url import DatabaseURL
 
 LONG = 1e6
@@ -149,7 +149,7 @@ def test_any_of_several_queues(app):
     assert not ready("a", "bb", "c")
     (claim,) = run(app, lambda t: tasks.claim(t, 1, "b", 1))
     assert not ready("a", "b", "c")
-    run(app, lambda t: tasks.finish(t, 1, 0, [Finished(claim, Released(), 0.0)]))
+    run(app, lambda t: tasks.finish(t, 1, 0, [Finished(claim, RELEASED, 0.0)]))
 
 
 @pytest.fixture

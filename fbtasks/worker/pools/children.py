@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from fbtasks import timing as clock
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import SOFT, STOP
-from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, Outcome, Released, Said
+from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Said
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.channel import LONGEST
@@ -345,7 +345,7 @@ class ChildExecutor(Executor):
                 pass
         for child in self._all():
             self._end(child, killed=True)
-        done = [*self._ended, *(Finished(claim, Released()) for claim in self.take_back())]
+        done = [*self._ended, *(Finished(claim, RELEASED) for claim in self.take_back())]
         self._ended = []
         return done
 
@@ -449,7 +449,7 @@ class ChildExecutor(Executor):
         child.kill(0.0 if child.running else patience)
         self._hear(child)
         if child.prepared is not None:
-            self._ended.append(Finished(child.prepared.claim, Released()))
+            self._ended.append(Finished(child.prepared.claim, RELEASED))
             child.prepared = None
         how = child.how_it_ended()
         since, begun = child.status.running(), child.begun()
@@ -464,12 +464,12 @@ class ChildExecutor(Executor):
                     continue
                 outcome = run.outcome
             elif killed or not child.ready:
-                outcome = Released()
+                outcome = RELEASED
             elif task in to_blame:
                 logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
                 outcome = self._crash(how, len(to_blame) - 1)
             elif child.one and to_blame:  # another one has ended the process
-                outcome = Released()
+                outcome = RELEASED
             else:  # it was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
             if run.outcome is None:
@@ -545,7 +545,7 @@ class ChildExecutor(Executor):
     def _stop_late(self, child: Child, run: Run) -> None:
         if run.failed is not None:
             logger.error("%s is stopped: it has taken %g s.", run, HOOKS)
-            self._stop(child, run, Released())
+            self._stop(child, run, RELEASED)
         else:
             logger.error("%s is stopped at its time_limit.", run)
             self._stop(child, run, self._limits.exceeded(run.claim, child.status.step_of(run.number)))

@@ -14,7 +14,7 @@ from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.run.invocation import Failure
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
-from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, extra_of
+from fbtasks.tasks.call import RELEASED, Claim, Failed, Finished, Outcome, Reason, Requeue, Several, Succeeded, extra_of
 from fbtasks.tasks.request import Reports
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.limits import HOOKS, Limits
@@ -155,9 +155,9 @@ def _given_back(finished: Finished) -> Finished:
     """The same for a task that goes back to its queue; of a run of changes, what was not done."""
     outcome = finished.outcome
     if isinstance(outcome, Several):
-        ends = (each if isinstance(each, Succeeded) else Released() for each in outcome.outcomes)
+        ends = (each if isinstance(each, Succeeded) else RELEASED for each in outcome.outcomes)
         return finished._replace(outcome=Several(tuple(ends)))
     left = extra_of(outcome)
     if left is None or isinstance(outcome, Failed):
-        return finished._replace(outcome=Released())
-    return finished._replace(outcome=Advanced(left))
+        return finished._replace(outcome=RELEASED)
+    return finished._replace(outcome=Requeue(Reason.CONTINUE, extra=left))

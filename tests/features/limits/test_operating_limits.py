@@ -24,7 +24,7 @@ from fbtasks.queue.operations import tasks as task_service
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.results import Filter
 from fbtasks.states import State
-from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
+from fbtasks.tasks.call import Failed, Finished, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -496,7 +496,10 @@ def test_maintenance_beside_enqueues_and_workers_loses_nothing(app):
                         inside[key] = inside.get(key, 0) + 1
                         if inside[key] > {"move": 1, "sms": 99}.get(each.name, 2):
                             over.append(key)
-                finished = [Finished(each, Retry(0.0, "x", "E") if chosen.random() < 0.1 else DONE) for each in claims]
+                finished = [
+                    Finished(each, Requeue(Reason.RETRY, 0.0, "x", "E") if chosen.random() < 0.1 else DONE)
+                    for each in claims
+                ]
                 with lock:
                     for each in finished:
                         inside[each.claim.name, each.claim.payload] -= 1

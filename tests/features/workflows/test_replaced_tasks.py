@@ -18,7 +18,7 @@ from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
 from fbtasks.run.runner import Runner
-from fbtasks.tasks.call import Call, Claim, Retry
+from fbtasks.tasks.call import Call, Claim, Reason, Requeue
 
 pytestmark = pytest.mark.emptied
 
@@ -188,7 +188,7 @@ def test_an_end_that_is_rolled_back_has_replaced_nothing(app, steps, recorder):
             recorder._finish(transaction, 1, [finished], recorder._prepare([finished]))
             raise KeyError
         assert states(app) == [("swap", 2), ("add", 5)]
-        session.run(lambda t: tasks.finish(t, 1, 0, [finished._replace(outcome=Retry(0, "again"))]))
+        session.run(lambda t: tasks.finish(t, 1, 0, [finished._replace(outcome=Requeue(Reason.RETRY, 0, "again"))]))
     drain(app)
     assert result.get(timeout=10) == 4
 

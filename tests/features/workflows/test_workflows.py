@@ -33,7 +33,7 @@ from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import codec, tasks
 from fbtasks.queue.operations import tasks as services
 from fbtasks.states import State
-from fbtasks.tasks.call import Cancelled, Failed, Finished, Retry, Succeeded
+from fbtasks.tasks.call import Cancelled, Failed, Finished, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -327,7 +327,7 @@ def test_a_retry_keeps_what_follows_waiting(app, steps):
     (steps.add.s(1) | steps.text.s()).delay()
     with sessions(app, 1) as (session,):
         claims = claim(session)
-        session.run(lambda t: finish(t, claims, Retry(0, "again")))
+        session.run(lambda t: finish(t, claims, Requeue(Reason.RETRY, 0, "again")))
         assert ready(app) == 0
         claims = claim(session)
         session.run(lambda t: finish(t, claims))
