@@ -205,7 +205,6 @@ class Loop:
             self._outcomes.retry(session, self.id)
             self._fetcher.claim(session)
             self._dispatcher.submit(session)
-            self._dispatcher.begin_suspects(session)
         if self._duties.do(session, draining=draining):
             self._fetcher.look()
         self._call_hooks(session)
@@ -340,8 +339,6 @@ class Loop:
         until += [self.lease.next_beat, self._dispatcher.deadline, outcomes.again_at, self._hooks.next_look]
         until.append(self._duties.due(draining=self.drain.begun))
         if not self.drain.begun:
-            if executor.prepared():
-                return [0.0]
             until.append(self._fetcher.deadline())
             if self._options.burst and not executor.busy():
                 until.append(clock.monotonic() + POLL_FIRST)

@@ -96,7 +96,7 @@ def test_what_waits_is_written_in_order_and_what_is_lost_is_counted(pipe):
 
 
 def test_what_is_written_at_once_is_whole_lines_that_a_pipe_takes_in_one_piece(pipe, monkeypatch):
-    read, write = pipe
+    _, write = pipe
     pieces = []
     monkeypatch.setattr(logs_stream, "write_all", lambda _, data: pieces.append(data) or time.sleep(0.01))
     lengths = [3000, 900, 100, 5000, 10, 4000, 4000, 1]
