@@ -19,7 +19,7 @@ from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
-from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
+from fbtasks.worker.outcomes import MOST_KEPT, Outcomes
 from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
@@ -130,7 +130,7 @@ class Dispatcher:
 
     def room(self) -> int:
         """How many more claims can be handed out soon."""
-        if self._outcomes.blocked >= MOST_BLOCKED:
+        if self._outcomes.kept >= MOST_KEPT:
             return 0
         return self._executor.free() - len(self._claims) - len(self._hooks)
 

@@ -199,12 +199,11 @@ class Loop:
         if draining:
             self._dispatcher.give_back()
             self._outcomes.record(session, self.id)
-            self._outcomes.retry(session, self.id)
         else:
             self._dispatcher.give_back_stale(session)
-            self._outcomes.retry(session, self.id)
             self._fetcher.claim(session)
             self._dispatcher.submit(session)
+        self._outcomes.retry(session, self.id)
         if self._duties.do(session, draining=draining):
             self._fetcher.look()
         self._call_hooks(session)
@@ -287,7 +286,7 @@ class Loop:
 
     def _holds_some(self) -> bool:
         return bool(
-            self._dispatcher or self._outcomes or self._outcomes.blocked or self._hooks or self._duties.under_way()
+            self._dispatcher or self._outcomes or self._outcomes.kept or self._hooks or self._duties.under_way()
         )
 
     def _anything_due(self) -> bool:
