@@ -147,13 +147,13 @@ def test_a_claim_that_met_a_conflict_begins_again_where_it_began(app, session, n
 
     thread = threading.Thread(target=let_go)
     thread.start()
-    taken = session.run(lambda t: claiming.claim(t, 1, 4, repeated=True))
+    taken = session.run(lambda t: claiming.claim(t, 1, 4))
     claiming.committed(taken)
     thread.join(30)
     holder.close()
     assert session.conflicts > 0
     assert [claim.id for claim in taken.claims if claim.queue == "a"] == first[:2]
-    again = session.run(lambda t: claiming.claim(t, 1, 4, repeated=True))
+    again = session.run(lambda t: claiming.claim(t, 1, 4))
     assert [claim.id for claim in again.claims] == first[2:], "the second claim goes on behind the first"
 
 
