@@ -6,7 +6,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -57,6 +57,24 @@ class Runner:
 
     def run(self, claim: Claim, transaction: TaskTransaction | None = None, note: Note | None = None) -> RunResult:
         """Runs the task to its end, in *transaction* if it is transactional. A coroutine gets a loop of its own."""
+        try:
+            self._run(claim, transaction, note, self._end_of).send(None)  # which waits for nothing
+        except StopIteration as end:
+            result: RunResult = end.value
+            return result
+        raise AssertionError
+
+    async def run_async(self, claim: Claim, note: Note | None = None) -> RunResult:
+        """The same for a coroutine function, inside a running event loop."""
+        return await self._run(claim, None, note, self._end_of_async)
+
+    async def _run(
+        self,
+        claim: Claim,
+        transaction: TaskTransaction | None,
+        note: Note | None,
+        end_of: Callable[[Run, Part], Awaitable[End]],
+    ) -> RunResult:
         task = self.app.tasks.get(claim.name)
         if task is None:
             return RunResult(Finished(claim, Requeue(Reason.PARKED)))
@@ -67,7 +85,7 @@ class Runner:
                 part = next(calls)
                 while True:
                     with running(part.request, self._reports, claim.id):
-                        value, error = self._end_of(run, part)
+                        value, error = await end_of(run, part)
                         part = calls.send((value, error))
             except StopIteration as end:
                 return _result(end, error)
@@ -76,8 +94,8 @@ class Runner:
         """For the block, a stop that comes between two calls of the run is not lost."""
         return self._interrupts.run(run.claim.id) if run.invocation.several else _NOTHING
 
-    def _end_of(self, run: Run, part: Part) -> End:
-        """Makes one call."""
+    async def _end_of(self, run: Run, part: Part) -> End:
+        """Makes one call. It waits for nothing."""
         number = run.claim.id
         try:
             with self._interrupts.window(number):
@@ -100,23 +118,6 @@ class Runner:
                 self._check_fork()
 
         return run(self._interrupts.watched(number, awaited()))
-
-    async def run_async(self, claim: Claim, note: Note | None = None) -> RunResult:
-        """The same for a coroutine function, inside a running event loop."""
-        task = self.app.tasks.get(claim.name)
-        if task is None:
-            return RunResult(Finished(claim, Requeue(Reason.PARKED)))
-        run = Run(self, claim, task, note=note)
-        calls, error = run.invocation.calls(run), None
-        with self._whole(run):
-            try:
-                part = next(calls)
-                while True:
-                    with running(part.request, self._reports, claim.id):
-                        value, error = await self._end_of_async(run, part)
-                        part = calls.send((value, error))
-            except StopIteration as end:
-                return _result(end, error)
 
     async def _end_of_async(self, run: Run, part: Part) -> End:
         number = run.claim.id
