@@ -15,7 +15,7 @@ from fbtasks.contrib.celery.conf import Conf
 from fbtasks.database.database import Database
 from fbtasks.database.operations import migrate
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
-from fbtasks.feature import Feature, Features, made
+from fbtasks.feature import Feature, Features
 from fbtasks.features.limits import Limits
 from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, QueueLimits
 from fbtasks.features.limits.options import BatchedTask, LimitedTask
@@ -62,7 +62,8 @@ FEATURES: Final[tuple[type[Feature], ...]] = (Queues, Limits, Workflows, Schedul
 
 def _features(settings: Settings) -> list[Feature]:
     """The features of an app. Raises :class:`ConfigurationError` for one that takes the name of ours."""
-    found = made(FEATURES if settings.features is None else settings.features, _named)
+    given = FEATURES if settings.features is None else settings.features
+    found = [_named(each)() if isinstance(each, str) else each() if isinstance(each, type) else each for each in given]
     ours = {each.name: each for each in FEATURES}
     for each in found:
         check_options(f"the feature {each.name!r}: options", each.options)

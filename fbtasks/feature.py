@@ -411,23 +411,16 @@ class Features:
 
 def _check_commands(feature: Feature) -> None:
     """Raises :class:`ConfigurationError` for ``commands`` of another shape than :attr:`Feature.commands` has."""
-    for module, lines in _items(feature, feature.commands):
-        for place, line in _items(feature, lines):
-            if not all(isinstance(each, str) for each in (module, place, line)) or not place.split():
-                raise _wrong_commands(feature, {module: {place: line}})
-
-
-def _items(feature: Feature, table: Any) -> Iterable[tuple[Any, Any]]:
-    if not isinstance(table, Mapping):
-        raise _wrong_commands(feature, table)
-    return table.items()
-
-
-def _wrong_commands(feature: Feature, found: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"the feature {feature.name!r} has commands with {checks.shown(found)}, which must be lines of --help by the "
-        'places of commands, by their modules: {"": {"audit": "Read."}, "pkg.commands": {"audit list": "All."}}.'
-    )
+    found: Any = feature.commands
+    tables = [*found.items()] if isinstance(found, Mapping) else [("", None)]
+    for module, lines in tables:
+        words = [module, *lines, *lines.values()] if isinstance(lines, Mapping) else [None]
+        if not all(isinstance(each, str) for each in words) or not all(place.split() for place in lines):
+            raise ConfigurationError(
+                f"the feature {feature.name!r} has commands with {checks.shown(found)}, which must be lines of --help "
+                'by the places of commands, by their modules: {"": {"audit": "Read."}, "pkg.commands": '
+                '{"audit list": "All."}}.'
+            )
 
 
 def checked(what: str, value: Any) -> tuple[Feature | str, ...]:
@@ -448,9 +441,3 @@ def checked(what: str, value: Any) -> tuple[Feature | str, ...]:
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigurationError(f"{what} has two features of the name {min(twice)!r}.")
     return tuple(value)
-
-
-def made(given: Iterable[Feature | type[Feature] | str], named: Callable[[str], type[Feature]]) -> list[Feature]:
-    """Returns *given* as objects; *named* returns the class of one that is given by its name."""
-    found = (named(each) if isinstance(each, str) else each for each in given)
-    return [each() if isinstance(each, type) else each for each in found]

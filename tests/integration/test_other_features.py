@@ -298,7 +298,7 @@ class Named(Feature):
         ([Named("one", options={"cost": int})], "'one': options {'cost': .* must be a TypedDict, such as"),
         ([Named("one", options=int)], "'one': options .* must be a TypedDict, such as"),
         ([Named("one", commands=["one list"])], r"'one' has commands with \['one list'\], which must be lines"),
-        ([Named("one", commands={"one": "All."})], "'one' has commands with 'All.', which must be lines"),
+        ([Named("one", commands={"one": "All."})], "'one' has commands with {'one': 'All.'}, which must be lines"),
         ([Named("one", commands={"one": {"one list": None}})], "commands with {'one': {'one list': None}}, which"),
     ],
 )
