@@ -481,7 +481,9 @@ class FBTasks(AnswersCelery):
         *ignored*: their task ignores its results.
         """
         if self.always_eager:
-            return self.run_eagerly(calls)
+            from fbtasks.run.eager import run_eagerly
+
+            return [run_eagerly(self, call) for call in calls]
         found = self.enqueuer.enqueue(calls, using)
         return [
             self.AsyncResult(
@@ -492,12 +494,6 @@ class FBTasks(AnswersCelery):
             )
             for call, enqueued in zip(calls, found, strict=True)
         ]
-
-    def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
-        """Runs *calls* here and now."""
-        from fbtasks.run.eager import run_eagerly
-
-        return [run_eagerly(self, call) for call in calls]
 
     @shows(CallOptions)
     def signature(

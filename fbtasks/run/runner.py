@@ -11,10 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
-from fbtasks.run.claimed import Run, hooks_at, request_of
-from fbtasks.run.inputs import load
+from fbtasks.run.claimed import Run, hooks_at, read_arguments, request_of
 from fbtasks.run.interrupts import Interrupts, TaskStopped
-from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult, invocation_of
+from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult
 from fbtasks.tasks.call import Claim, Failed, Finished, Reason, Requeue
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.request import SILENT, Reports, Request, running
@@ -176,16 +175,8 @@ class Runner:
         task = self.app.tasks.get(claim.name)
         if failed.extra is not None and failed.extra.own is not None:
             claim = claim._replace(payload=failed.extra.own)
-        try:
-            args, kwargs = load(self.app, claim)
-            given = args if task is None else invocation_of(task).arguments(args)
-        except MemoryError:
-            raise
-        except BaseException:  # noqa: BLE001  # an argument's own code, which may exit
-            request = request_of(claim, task)
-        else:
-            request = request_of(claim, task, given, kwargs)
-        return Failure(request, rebuild_exception(failed))
+        args, kwargs, _ = read_arguments(self.app, claim, task)
+        return Failure(request_of(claim, task, args, kwargs), rebuild_exception(failed))
 
     def call_hooks(self, end: str, told: Iterable[Failure], number: int = 0) -> None:
         """Calls the hooks of an *end* for each of *told*; they may be interrupted as the task *number*."""

@@ -106,13 +106,9 @@ def class_options(kind: type[Any], root: type, known: Iterable[str]) -> dict[str
     attributes: dict[str, Any] = {}
     for each in reversed(kind.__mro__[: kind.__mro__.index(root)]):
         attributes |= {name: value for name, value in vars(each).items() if not name.startswith("__")}
-    if attributes:
-        _refuse(kind, attributes.keys() - {_IGNORED, *_HANDLERS})
-    return {name: attributes[name] for name in attributes.keys() & (set(known) - _NO_OPTIONS)}
-
-
-def _refuse(kind: type[Any], names: Iterable[str]) -> None:
-    for name in sorted(set(names) & words()["task option"].keys()):
+    refused = attributes.keys() - {_IGNORED, *_HANDLERS}
+    for name in sorted(refused & words()["task option"].keys()) if refused else ():
         raise TaskDefinitionError(
             f"the class {kind.__name__} has {name!r}, an option of Celery's for tasks{instead(name, 'task option')}"
         )
+    return {name: attributes[name] for name in attributes.keys() & (set(known) - _NO_OPTIONS)}
