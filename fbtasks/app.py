@@ -26,11 +26,10 @@ from fbtasks.features.queues.definition import QueueDefinition, QueueOptions
 from fbtasks.features.schedules import Schedules
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions, TickOptions
 from fbtasks.features.sources import Sources
-from fbtasks.features.sources import options as sources
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
-from fbtasks.features.sources.subscription import EventSource, event_name
-from fbtasks.features.sources.task import FedTask
+from fbtasks.features.sources.subscription import Delivery, EventSource, event_name
+from fbtasks.features.sources.task import FedTask, FedTaskOptions
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
@@ -102,21 +101,21 @@ class TaskOptions(BatchedTask):
 
 
 @dataclass(frozen=True)
-class OnChange(sources.OnChange, LimitedTask):
+class OnChange(FedTaskOptions, LimitedTask, Delivery, ChangeSource):
     """The arguments of ``app.on_change()``."""
 
     table: Annotated[str, checks.text]
 
 
 @dataclass(frozen=True)
-class OnEvent(sources.OnEvent, LimitedTask):
+class OnEvent(FedTaskOptions, LimitedTask, Delivery, EventSource):
     """The arguments of ``app.on_event()``."""
 
     event: Annotated[str, event_name]
 
 
 @dataclass(frozen=True)
-class PollTable(sources.PollTable, LimitedTask):
+class PollTable(FedTaskOptions, LimitedTask, PollSource):
     """The arguments of ``app.poll_table()``."""
 
     table: Annotated[str, checks.text]
@@ -257,7 +256,7 @@ class FBTasks(AnswersCelery):
     @cached_property
     def fed_options(self) -> type[Any]:
         """The same of tasks that a source feeds."""
-        return self._options(sources.FedTaskOptions, "fed_options")
+        return self._options(FedTaskOptions, "fed_options")
 
     def _options(self, base: Any, member: str) -> type[Any]:
         return with_options(base, *(found for each in self.features if (found := getattr(each, member)) is not None))

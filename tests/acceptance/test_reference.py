@@ -18,7 +18,7 @@ from fbtasks.config import Settings
 from fbtasks.features.limits.definition import LimitOptions
 from fbtasks.features.limits.options import LimitedTask
 from fbtasks.features.schedules.definition import ScheduleOptions
-from fbtasks.features.sources.options import FedTaskOptions
+from fbtasks.features.sources.task import FedTaskOptions
 from fbtasks.tasks.declare import options_of
 from fbtasks.tasks.options import CallOptions
 from fbtasks.testing import drain
