@@ -140,7 +140,8 @@ class Run:
                 cause = cause.with_traceback(error.__traceback__)
             allowed = part.request.max_retries if error.max_retries is None else error.max_retries
             if allowed is not None and claim.try_count >= allowed:
-                error.use_up(allowed)  # which it is recorded with, when it is the cause itself
+                # Which it is recorded with, when it is the cause itself.
+                error.args = (f"the task asked for another try, and max_retries {allowed} is used up",)
                 return self.failed(part, cause)
             delay = error.countdown
             if delay is None:

@@ -97,7 +97,9 @@ class Task(TaskCalls[P, R], AnswersCelery):
     def app(self) -> FBTasks:
         """The app that the task belongs to. Raises :class:`TaskDefinitionError` while there is none."""
         if self._app is None:
-            _find_app(self)
+            found = [app for app in _apps if app.takes(self.function.__module__)]
+            if len(found) == 1:
+                found[0].register(self)
         if self._app is None:
             raise TaskDefinitionError(
                 f"the task {self.name!r} belongs to no app yet: give its module to FBTasks(include=[...]), or "
@@ -234,13 +236,6 @@ _apps: WeakSet[FBTasks] = WeakSet()
 def keep_app(app: FBTasks) -> None:
     """Has free-standing tasks find *app*, when it includes their modules."""
     _apps.add(app)
-
-
-def _find_app(task: Task[..., Any]) -> None:
-    """Binds a free-standing task to the app that includes its module, where there is one such app."""
-    found = [app for app in _apps if app.takes(task.function.__module__)]
-    if len(found) == 1:
-        found[0].register(task)
 
 
 def define(
