@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -55,24 +56,41 @@ P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
 T = TypeVar("T", covariant=True)
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 FEATURES: Final[tuple[type[Feature], ...]] = (Queues, Limits, Workflows, Schedules, Progress, Sources, Celery)
 """The features of this distribution, in the order in which they are asked: an app has all of them, unless it says."""
 
 
-def _features(settings: Settings) -> list[Feature]:
-    """The features of an app. Raises :class:`ConfigurationError` for one that takes the name of ours."""
-    given = FEATURES if settings.features is None else settings.features
-    found = [_named(each)() if isinstance(each, str) else each() if isinstance(each, type) else each for each in given]
+def _features(given: Any) -> list[Feature]:
+    """The features that are *given*, as objects. Raises :class:`ConfigurationError` for what an app cannot have."""
+    if not isinstance(given, list | tuple):
+        raise ConfigurationError(
+            f"features {checks.shown(given)} must be a list of features: features=[*FEATURES, ...]."
+        )
     ours = {each.name: each for each in FEATURES}
-    for each in found:
-        check_options(f"the feature {each.name!r}: options", each.options)
-        check_options(f"the feature {each.name!r}: fed_options", each.fed_options)
-        if each.name in ours and not isinstance(each, ours[each.name]):
+    found: dict[str, Feature] = {}
+    for each in given:
+        kind = _named(each) if isinstance(each, str) else each
+        feature = kind() if isinstance(kind, type) and issubclass(kind, Feature) else kind
+        name = getattr(feature, "name", None)
+        if isinstance(feature, type) or not isinstance(name, str):
+            raise ConfigurationError(f"features has {checks.shown(each)}, which is no feature, and no name of one.")
+        if not _NAME.fullmatch(name) or name.startswith(("fbtasks", "queue_")):
             raise ConfigurationError(
-                f"features has another one of the name {each.name!r}, which is that of a feature of this distribution. "
+                f"features: the name {name!r:.80} must have 1 to 30 small letters, digits and _, begin with a letter, "
+                "and not with fbtasks or queue_."
+            )
+        if name in found:
+            raise ConfigurationError(f"features has two features of the name {name!r}.")
+        if name in ours and not isinstance(feature, ours[name]):
+            raise ConfigurationError(
+                f"features has another one of the name {name!r}, which is that of a feature of this distribution. "
                 "Give it a name of its own."
             )
-    return found
+        check_options(f"the feature {name!r}: options", feature.options)
+        check_options(f"the feature {name!r}: fed_options", feature.fed_options)
+        found[name] = feature
+    return list(found.values())
 
 
 def _named(name: str) -> type[Feature]:
@@ -213,7 +231,7 @@ class FBTasks(AnswersCelery):
             signing_keys=settings.signing_key or (),
             limit=settings.payload_limit,
         )
-        self.features = Features(_features(settings), self)
+        self.features = Features(_features(FEATURES if settings.features is None else settings.features), self)
         """What the app has beside the core."""
         self._preparing: tuple[Feature, ...] = self.features.which("prepare")
         self.database = Database(settings, tuple(self.features))

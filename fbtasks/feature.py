@@ -7,11 +7,10 @@ as any other: ``__init__`` (its :class:`Feature`), ``definition`` (what users wr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from fbtasks.queue.results import QueueRow
     from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Said, Stale, TaskRow
     from fbtasks.tasks.definition import Task
-
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
 class Worker(Protocol):
@@ -421,23 +418,3 @@ def _check_commands(feature: Feature) -> None:
                 'by the places of commands, by their modules: {"": {"audit": "Read."}, "pkg.commands": '
                 '{"audit list": "All."}}.'
             )
-
-
-def checked(what: str, value: Any) -> tuple[Feature | str, ...]:
-    """*value* as a tuple of features and names of features. Raises :class:`ConfigurationError` for what cannot be."""
-    if not isinstance(value, list | tuple):
-        raise ConfigurationError(f"{what} {checks.shown(value)} must be a list of features: features=[*FEATURES, ...].")
-    names = []
-    for each in value:
-        name = each if isinstance(each, str) else getattr(each, "name", None)
-        if not isinstance(name, str) or (isinstance(each, type) and not issubclass(each, Feature)):
-            raise ConfigurationError(f"{what} has {checks.shown(each)}, which is no feature, and no name of one.")
-        if not _NAME.fullmatch(name) or name.startswith(("fbtasks", "queue_")):
-            raise ConfigurationError(
-                f"{what}: the name {name!r:.80} must have 1 to 30 small letters, digits and _, begin with a letter, "
-                "and not with fbtasks or queue_."
-            )
-        names.append(name)
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigurationError(f"{what} has two features of the name {min(twice)!r}.")
-    return tuple(value)
