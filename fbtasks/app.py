@@ -43,10 +43,9 @@ from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows, typed
-from fbtasks.tasks.definition import define, keep_app, keep_unbound, unbound_tasks
+from fbtasks.tasks.definition import check_class, define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
-from fbtasks.tasks.handlers import check_class
 from fbtasks.tasks.middleware import Middlewares, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
@@ -197,7 +196,7 @@ def decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., A
 @decorator(TaskOptions)
 def task(function: Any = None, /, **options: Any) -> Any:
     """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
-    return define(function, options, keep_unbound, Task, Task, TaskOptions)
+    return define(function, options, keep_unbound, Task, TaskOptions)
 
 
 shared_task = task
@@ -240,7 +239,7 @@ class FBTasks(AnswersCelery):
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
         self.on_retry = settings.on_retry
-        self.Task: type[Task[..., Any]] = check_class("task_class", settings.task_class or Task, Task)
+        self.Task: type[Task[..., Any]] = check_class("task_class", settings.task_class or Task)
         """The class of its tasks, to derive others from."""
         self.middlewares = Middlewares()
         self._discovery = Discovery(settings.name, settings.include)
@@ -261,10 +260,7 @@ class FBTasks(AnswersCelery):
 
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
-        return define(function, options, self.register, self.Task, Task, self.task_options)
-
-    task_root = Task
-    """The class from which all classes of tasks derive."""
+        return define(function, options, self.register, self.Task, self.task_options)
 
     @cached_property
     def task_options(self) -> type[Any]:

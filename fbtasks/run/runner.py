@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
@@ -79,7 +79,8 @@ class Runner:
             return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, transaction, note)
         calls, error = run.invocation.calls(run), None
-        with self._whole(run):
+        # A stop that comes between two calls of the run is not lost.
+        with self._interrupts.run(claim.id) if run.invocation.several else _NOTHING:
             try:
                 part = next(calls)
                 while True:
@@ -88,10 +89,6 @@ class Runner:
                         part = calls.send((value, error))
             except StopIteration as end:
                 return _result(end, error)
-
-    def _whole(self, run: Run) -> AbstractContextManager[None]:
-        """For the block, a stop that comes between two calls of the run is not lost."""
-        return self._interrupts.run(run.claim.id) if run.invocation.several else _NOTHING
 
     async def _end_of(self, run: Run, part: Part) -> End:
         """Makes one call. It waits for nothing."""

@@ -94,11 +94,6 @@ class Serializer:
         Raises :class:`SerializationError` for a value that would not come back, :class:`PayloadTooLarge`, and
         :class:`ConfigurationError` for a serializer that cannot be used.
         """
-        if isinstance(args, str | bytes | Mapping) or not isinstance(kwargs, Mapping):
-            raise SerializationError(
-                f"task {task!r}: args must be a list or a tuple and kwargs a dict, "
-                f"not {type(args).__name__} and {type(kwargs).__name__}."
-            )
         return self._dump([list(args), dict(kwargs)], ("args", "kwargs"), task, serializer, _call_of(task))
 
     def load_call(self, payload: Payload, *, task: str) -> tuple[list[Any], dict[str, Any]]:

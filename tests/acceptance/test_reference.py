@@ -58,7 +58,6 @@ def test_public_members_are_described(kind):
             "queues_served",
             "queues_known",
             "features",
-            "task_root",
             "task_options",
             "fed_options",
             "known_task",

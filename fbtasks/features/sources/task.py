@@ -61,7 +61,7 @@ def define_fed(app: FBTasks, source: type[Source], what: str, options: Mapping[s
 def _fed_by(
     app: FBTasks, subscription: Subscription, rest: dict[str, Any]
 ) -> Callable[[Callable[P, R]], AppTask[P, R]]:
-    kind, rest = with_class(rest, app.Task, app.task_root, app.fed_options)
+    kind, rest = with_class(rest, app.Task, app.fed_options)
     options = app.fed_options(**rest)
     if options.expires is not None and not isinstance(subscription.source, PollSource):
         raise TaskDefinitionError(
