@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from fbtasks.database.database import Database
 from fbtasks.database.packages import queries
 from fbtasks.errors import DatabaseError, EnqueueError
-from fbtasks.firebird.session import Transaction, identity
+from fbtasks.firebird.session import Transaction
 from fbtasks.system.checks import shown
 from fbtasks.url import DatabaseURL
 
@@ -119,7 +119,7 @@ def _check_database(connection: Any, database: Database) -> None:
         return
     if not _same_name(connection.dsn, url):
         with suppress(DatabaseError):  # what cannot be told is not refused
-            if not database.is_one(identity(connection)):
+            if not database.is_one(connection):
                 raise EnqueueError(
                     f"the connection is one to {connection.dsn}, and the app's database is {url}, where its workers "
                     "look. Use app.connect(), or give FBTasks the url of that database."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
@@ -13,13 +12,12 @@ from typing import Any, Final
 
 from fbtasks.errors import SchemaError
 from fbtasks.firebird import fork, library, watchdog
-from fbtasks.firebird.driver import letters
-from fbtasks.firebird.driver.callbacks import no_callback
 from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.ending import keep_others_out
 from fbtasks.firebird.driver.translate import translate
 from fbtasks.firebird.embedded import lockdir, mutex_repair
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
+from fbtasks.firebird.events import no_callback
 from fbtasks.firebird.facts import Facts, ask
 from fbtasks.firebird.signals import held_signals, preserved_signals
 from fbtasks.url import DatabaseURL
@@ -53,7 +51,6 @@ def connect(
     :class:`ConfigurationError` when it does not know the character set.
     """
     fork.refuse_fork()
-    letters.make_plain()
     with fork.opening():
         library.load(url, _close_all)
     try:
@@ -157,7 +154,6 @@ def _create(url: DatabaseURL, page_size: int, fill: Callable[[Any], None]) -> An
     with exclusive(folder_of(url.database) / "create.lock"):  # of twenty that start at once, one creates it
         if os.path.exists(url.database):
             return _attach(url, None)
-        _check_charset(url)
         file = os.path.realpath(url.database)
         with held_signals():
             try:
@@ -202,15 +198,6 @@ def _sync(path: str) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-def _check_charset(url: DatabaseURL) -> None:
-    """Raises what the engine says of a character set in *url* that it does not know, before anything is made."""
-    from firebird.driver import create_database
-
-    if "charset" in url.options:
-        with tempfile.TemporaryDirectory(dir=folder_of(url.database)) as folder:
-            create_database(f"{folder}/charset.fdb", user="SYSDBA", charset=url.options["charset"]).drop_database()
 
 
 def _check_version(facts: Facts, url: DatabaseURL) -> None:

@@ -101,10 +101,10 @@ class TransactionalRunner:
         (_, outcome, elapsed, _), _, raised, done, _ = result
         misuse = transaction.misuse()
         if misuse is not None:
-            self._disconnect()
-            logger.error("Task %s: %s", claim.label, misuse)
+            self._disconnect(lost=True)
             if isinstance(outcome, Succeeded | FeatureOutcome | Retry | Snoozed):
                 return self._runner.refused(claim, misuse, elapsed)
+            logger.error("Task %s: %s", claim.label, misuse)
             return result
         if done and not isinstance(outcome, Advanced):
             transaction.undo_to(SAVEPOINT)  # the call that has failed
