@@ -263,7 +263,7 @@ def test_a_database_is_migrated_by_the_service_and_by_the_app(url):
     with pytest.raises(SchemaError, match="there is no queue"):
         workers.list_workers(app.database)
     done = database.migrate(app.database)
-    assert (done.applied, done.version) == ([found.version for found in migrations()], migrations()[-1].version)
+    assert (done.applied, done.version) == (list(migrations()), max(migrations()))
     assert {"limits", "workflows"} < done.features.keys()  # a new file says what was made in it, once
     assert database.migrate(app.database) == database.Migration([], done.version, {})
     assert app.migrate() == []
