@@ -9,15 +9,14 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fbtasks.database.packages import queries
 from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError, StatementRefused
 from fbtasks.firebird import connections, watchdog
-from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.translate import is_read_only, translate, was_cancelled
-from fbtasks.firebird.session import READ
+from fbtasks.firebird.session import READ, Session
 from fbtasks.url import DatabaseURL
 
 _WRITE: Final = bytes((3, 9, 15, 22, 6, 21, 4, 10, 0, 0, 0))
@@ -60,8 +59,7 @@ class Statements:
             raise DatabaseUnavailable(f"there is no database at {url.database}.")
         self.url = url
         self._write = write
-        self._connection: Any = None
-        self._manager: Any = None
+        self._session: Session | None = None
         self._was_cancelled = False
         self._turn = threading.Lock()
         self._connected()
@@ -72,8 +70,19 @@ class Statements:
         Where the statement may change something all rows are read, also those behind *limit*: a selectable procedure
         runs no further than it is read. Raises :class:`DatabaseError`, and nothing of the statement remains then.
         """
-        with self._turn, self._transaction() as transaction:
-            return self._answer(transaction, sql, limit)
+        with self._turn, self._transaction() as connection:
+            cursor = connection.cursor()
+            cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
+            statement = cursor.prepare(sql)
+            try:
+                self._check(int(statement.type), sql)
+                cursor.execute(statement)
+                answer = _rows(cursor, limit, to_end=self._write) if cursor.description else Answer()
+                return replace(answer, changed=_changed(statement))
+            finally:
+                with suppress(Exception):
+                    cursor.close()
+                    statement.free()
 
     def tables(self) -> Answer:
         """Returns the tables and views of the database."""
@@ -82,63 +91,43 @@ class Statements:
     def cancel(self) -> None:
         """Has the database end the statement that runs; from another thread."""
         self._was_cancelled = True
-        with suppress(Exception):  # none runs, or the connection is gone
-            watchdog.cancel(self._connection)
+        if self._session is not None:
+            self._session.cancel_statement()
 
     def close(self) -> None:
         """Closes the connection; never raises."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        try:
-            self._manager.close()
-            connection.close()
-        except Exception:  # noqa: BLE001
-            discard(connection)
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def _connected(self) -> Any:
-        if self._connection is None:
-            self._connection = connections.connect(self.url, charset=self.url.charset)
-            self._manager = self._connection.transaction_manager(_WRITE if self._write else READ)
-        return self._manager
+        if self._session is None:
+            self._session = Session(connections.connect(self.url, charset=self.url.charset), self.url, {})
+        return self._session.connection
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
-        """For the block: a transaction, committed at the end of the block, rolled back when it raises."""
-        manager = self._connected()
+        """For the block: a connection in a transaction, committed at the end, rolled back when the block raises."""
+        connection = self._connected()
         try:
             if self._was_cancelled:
                 self._was_cancelled = False
-                watchdog.forget_cancel(self._connection)
-            manager.begin()
+                watchdog.forget_cancel(connection)
+            connection.begin(_WRITE if self._write else READ)
             try:
-                yield manager
-                manager.commit()
+                yield connection
+                connection.commit()
             except BaseException:
                 with suppress(Exception):  # the first error is the one to raise
-                    manager.rollback()
+                    connection.rollback()
                 raise
         except FBTasksError:
             raise
         except Exception as error:
             found = _error_of(error, self.url)
             if isinstance(found, DatabaseUnavailable):
-                connection, self._connection = self._connection, None
-                discard(connection)
+                self.close()
             raise found from error
-
-    def _answer(self, transaction: Any, sql: str, limit: int | None) -> Answer:
-        with _cursor(transaction) as cursor:
-            statement = cursor.prepare(sql)
-            try:
-                self._check(int(statement.type), sql)
-                cursor.execute(statement)
-                answer = _rows(cursor, limit, to_end=self._write) if cursor.description else Answer()
-                return Answer(answer.columns, answer.rows, answer.total, _changed(statement))
-            finally:
-                with suppress(Exception):
-                    cursor.close()
-                    statement.free()
 
     def _check(self, kind: int, sql: str) -> None:
         """Refuses statements that make no sense here, and those whose changes a read-only transaction would allow."""
@@ -155,17 +144,6 @@ class Statements:
         reads = kind in (StatementType.SELECT, StatementType.SELECT_FOR_UPD, StatementType.EXEC_PROCEDURE)
         if not (self._write or reads or (kind == StatementType.DDL and _SESSION.match(sql))):
             raise DatabaseError(_REFUSED)
-
-
-@contextmanager
-def _cursor(transaction: Any) -> Iterator[Any]:
-    cursor = transaction.cursor()
-    cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
-    try:
-        yield cursor
-    finally:
-        with suppress(Exception):
-            cursor.close()
 
 
 def _rows(cursor: Any, limit: int | None, *, to_end: bool) -> Answer:
