@@ -6,17 +6,15 @@ Works on any database, also on one without the tables of the queue.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fbtasks.database.packages import queries
 from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError, StatementRefused
 from fbtasks.firebird import connections, watchdog
+from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.translate import is_read_only, translate, was_cancelled
-from fbtasks.firebird.session import READ, Session
+from fbtasks.firebird.session import READ
 from fbtasks.url import DatabaseURL
 
 _WRITE: Final = bytes((3, 9, 15, 22, 6, 21, 4, 10, 0, 0, 0))
@@ -48,7 +46,7 @@ class Answer:
 
 
 class Statements:
-    """Runs statements, one at a time, on one connection, which is opened anew when it was lost."""
+    """Runs statements, one at a time, on one connection."""
 
     def __init__(self, url: DatabaseURL, *, write: bool) -> None:
         """Connects. With *write* false, statements that change something are refused.
@@ -57,12 +55,10 @@ class Statements:
         """
         if not connections.database_exists(url):
             raise DatabaseUnavailable(f"there is no database at {url.database}.")
-        self.url = url
+        self._url = url
         self._write = write
-        self._session: Session | None = None
-        self._was_cancelled = False
-        self._turn = threading.Lock()
-        self._connected()
+        self._connection = connections.connect(url, charset=url.charset)
+        self._transaction = self._connection.transaction_manager(_WRITE if write else READ)
 
     def run(self, sql: str, limit: int | None = None) -> Answer:
         """Runs *sql* and ends its transaction. Returns at most *limit* rows.
@@ -70,9 +66,38 @@ class Statements:
         Where the statement may change something all rows are read, also those behind *limit*: a selectable procedure
         runs no further than it is read. Raises :class:`DatabaseError`, and nothing of the statement remains then.
         """
-        with self._turn, self._transaction() as connection:
-            cursor = connection.cursor()
-            cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
+        try:
+            self._transaction.begin()
+            try:
+                answer = self._answer(sql, limit)
+                self._transaction.commit()
+            except BaseException:
+                with suppress(Exception):  # the first error is the one to raise
+                    self._transaction.rollback()
+                raise
+        except FBTasksError:
+            raise
+        except Exception as error:
+            raise _error_of(error, self._url) from error
+        return answer
+
+    def cancel(self) -> None:
+        """Has the database end the statement that runs; from another thread."""
+        with suppress(Exception):  # none runs, or the connection is gone
+            watchdog.cancel(self._connection)
+
+    def close(self) -> None:
+        """Closes the connection; never raises."""
+        try:
+            self._transaction.close()
+            self._connection.close()
+        except Exception:  # noqa: BLE001  # lost
+            discard(self._connection)
+
+    def _answer(self, sql: str, limit: int | None) -> Answer:
+        cursor = self._transaction.cursor()
+        cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
+        try:
             statement = cursor.prepare(sql)
             try:
                 self._check(int(statement.type), sql)
@@ -83,51 +108,9 @@ class Statements:
                 with suppress(Exception):
                     cursor.close()
                     statement.free()
-
-    def tables(self) -> Answer:
-        """Returns the tables and views of the database."""
-        return self.run(queries()["sql_tables"])
-
-    def cancel(self) -> None:
-        """Has the database end the statement that runs; from another thread."""
-        self._was_cancelled = True
-        if self._session is not None:
-            self._session.cancel_statement()
-
-    def close(self) -> None:
-        """Closes the connection; never raises."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
-
-    def _connected(self) -> Any:
-        if self._session is None:
-            self._session = Session(connections.connect(self.url, charset=self.url.charset), self.url, {})
-        return self._session.connection
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Any]:
-        """For the block: a connection in a transaction, committed at the end, rolled back when the block raises."""
-        connection = self._connected()
-        try:
-            if self._was_cancelled:
-                self._was_cancelled = False
-                watchdog.forget_cancel(connection)
-            connection.begin(_WRITE if self._write else READ)
-            try:
-                yield connection
-                connection.commit()
-            except BaseException:
-                with suppress(Exception):  # the first error is the one to raise
-                    connection.rollback()
-                raise
-        except FBTasksError:
-            raise
-        except Exception as error:
-            found = _error_of(error, self.url)
-            if isinstance(found, DatabaseUnavailable):
-                self.close()
-            raise found from error
+        finally:
+            with suppress(Exception):
+                cursor.close()
 
     def _check(self, kind: int, sql: str) -> None:
         """Refuses statements that make no sense here, and those whose changes a read-only transaction would allow."""

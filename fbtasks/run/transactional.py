@@ -26,18 +26,7 @@ from fbtasks.queue.recording import Recorder
 from fbtasks.run.claimed import SAVEPOINT
 from fbtasks.run.invocation import Note, RunResult
 from fbtasks.run.runner import Runner
-from fbtasks.tasks.call import (
-    Advanced,
-    Cancelled,
-    Claim,
-    FeatureOutcome,
-    Finished,
-    Released,
-    Retry,
-    Snoozed,
-    Stale,
-    Succeeded,
-)
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, FeatureOutcome, Finished, Reason, Stale, Succeeded, reason_of
 from fbtasks.timing import Backoff
 
 if TYPE_CHECKING:
@@ -78,7 +67,7 @@ class TransactionalRunner:
         except (DatabaseUnavailable, SchemaError) as error:
             logger.warning("Task %s lost its connection: %s", claim.label, error)
             self._disconnect(lost=isinstance(error, DatabaseUnavailable))
-            return RunResult(Finished(claim, Released()))
+            return RunResult(Finished(claim, RELEASED))
         except (DatabaseError, TaskDefinitionError) as error:
             self._disconnect()
             return self._runner.refused(claim, error, clock.monotonic() - started)
@@ -102,11 +91,11 @@ class TransactionalRunner:
         misuse = transaction.misuse()
         if misuse is not None:
             self._disconnect(lost=True)
-            if isinstance(outcome, Succeeded | FeatureOutcome | Retry | Snoozed):
+            if isinstance(outcome, Succeeded | FeatureOutcome) or reason_of(outcome) in (Reason.RETRY, Reason.SNOOZE):
                 return self._runner.refused(claim, misuse, elapsed)
             logger.error("Task %s: %s", claim.label, misuse)
             return result
-        if done and not isinstance(outcome, Advanced):
+        if done and reason_of(outcome) is not Reason.CONTINUE:
             transaction.undo_to(SAVEPOINT)  # the call that has failed
         if done or isinstance(result.finished.outcome, Succeeded | FeatureOutcome):
             return self._commit(transaction, result)
@@ -153,7 +142,7 @@ class TransactionalRunner:
                 stale.stands,
                 claim.claim_id,
             )
-        return RunResult(Finished(claim, Released(), done.elapsed, recorded=not held))
+        return RunResult(Finished(claim, RELEASED, done.elapsed, recorded=not held))
 
     def _record(self, transaction: TaskTransaction, done: Finished) -> Stale | None:
         """Records the outcome together with the effects. Returns why it cannot be done, if so.

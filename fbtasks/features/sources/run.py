@@ -13,7 +13,7 @@ from fbtasks.features.sources.runs import FedRun, arguments, check_call, members
 from fbtasks.features.sources.subscription import Subscription
 from fbtasks.run.inputs import load
 from fbtasks.run.invocation import Calls, Invocation, Part, RunResult
-from fbtasks.tasks.call import Cancelled, Claim, Outcome, Released
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Outcome
 
 if TYPE_CHECKING:
     from fbtasks.app import Task
@@ -47,7 +47,7 @@ class FedInvocation(Invocation):
         whole = run.part(run.claim, fed.arguments)
         for number, step in enumerate(fed.steps):
             if number and clock.monotonic() >= run.started + TURN:
-                return run.ended(whole, fed.ended(Released(), number))._replace(done=number)
+                return run.ended(whole, fed.ended(RELEASED, number))._replace(done=number)
             run.begin(number)
             claim = run.claim._replace(try_count=fed.tries(number))
             part = run.part(claim, () if step.argument is None else (step.argument,))

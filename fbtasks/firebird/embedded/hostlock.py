@@ -68,7 +68,7 @@ class _Turn:
     def take(self) -> bool:
         """Waits for the lock. False when it is not to be had."""
         until = clock.monotonic() + (IMPATIENCE if self._missed else PATIENCE)
-        if not self._mine.acquire(timeout=until - clock.monotonic()):
+        if not self._mine.acquire(timeout=max(0.0, until - clock.monotonic())):
             return False
         taken = False
         try:
