@@ -14,13 +14,12 @@ from fbtasks.feature import Deployed
 
 
 @click.command()
-@click.option("--anew", is_flag=True, help="Drop the queue first, unless tasks live in it.")
 @with_database
 @json_option
-def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
+def migrate(database: DatabaseArgs, as_json: bool) -> None:
     """Create or update the tables of the queue; with -A, also what the app defines beside its tasks."""
     with database.opened() as app:
-        done = service.migrate(announce(app).database, anew=anew)
+        done = service.migrate(announce(app).database)
         brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
         if database.app_path:
             app.load()

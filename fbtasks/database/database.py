@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
-from fbtasks.database import anew, features, generations, migrate
+from fbtasks.database import features, generations, migrate
 from fbtasks.database.migrate import Applied
 from fbtasks.database.packages import queries
 from fbtasks.database.schema import Part
@@ -240,15 +240,6 @@ class Database:
             session.close()
         self._ready = True
         return applied
-
-    def make_anew(self) -> int:
-        """Drops the queue, of whichever version. Returns the number of its objects. Raises :class:`SchemaError`."""
-        if self._missing():
-            return 0
-        with closing(self._open()) as session:
-            removed = anew.remove(session)
-        self._ready = False
-        return removed
 
     def _migrate(self, session: Session) -> Applied:
         applied = self._migrate_with(session)

@@ -97,7 +97,6 @@ def check(session: Session, found: int | None) -> None:
     if found == latest_version():
         return
     url = session.url
-    _refuse_development_version(session, found)
     if found is not None and found > latest_version():
         raise SchemaError(
             f"The schema of {url} has version {found}, and this fbtasks knows versions up to {latest_version()}. "
@@ -107,14 +106,6 @@ def check(session: Session, found: int | None) -> None:
     if found == 0:
         what = "has a queue that is not complete: its migration goes on, or was cut"
     raise SchemaError(f"{url} {what}. Run: fbtasks migrate --url URL")
-
-
-def _refuse_development_version(session: Session, found: int | None) -> None:
-    if found and found < first_version():
-        raise SchemaError(
-            f"{session.url} has schema version {found}, of a development version before the first release. Those are "
-            "not migrated: let that version's workers finish what is queued. Then run: fbtasks migrate --anew --url URL"
-        )
 
 
 class Applied(NamedTuple):
@@ -258,7 +249,6 @@ def _pending(session: Session, parts: Iterable[Part]) -> list[Step]:
     with session.transaction(SNAPSHOT) as transaction:  # another process may make the queue meanwhile
         ledger = _ledger(transaction)
         version = _version(transaction, ledger)
-        _refuse_development_version(session, version)
         done = set(transaction.rows("schema_steps")) if "QUEUE_SCHEMA_STEP" in ledger else set()
         versions = {"": version or 0}
         if "QUEUE_FEATURE" in ledger:

@@ -45,13 +45,8 @@ class RoleChanges:
     """Those of the users that the server does not know yet."""
 
 
-def migrate(database: Database, *, anew: bool = False) -> Migration:
-    """Creates the tables of the queue or brings them up to date; with *anew* those of before are dropped first.
-
-    Raises :class:`SchemaError`, also while tasks live that would be dropped.
-    """
-    if anew:
-        database.make_anew()
+def migrate(database: Database) -> Migration:
+    """Creates the tables of the queue or brings them up to date. Raises :class:`SchemaError`."""
     applied, found = database.migrate()
     return Migration(applied, schema.latest_version(), found)
 

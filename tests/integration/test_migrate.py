@@ -98,19 +98,6 @@ def test_a_foreign_table_is_left_alone(tmp_path):
 
 
 @pytest.mark.embedded
-def test_a_schema_from_before_the_first_release_is_refused(tmp_path):
-    url = f"firebird://{tmp_path}/old.fdb"
-    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
-        for statement in (queries()["schema_create"], "INSERT INTO QUEUE_SCHEMA VALUES (5, 'x', CURRENT_TIMESTAMP)"):
-            connection.execute_immediate(statement)
-            connection.commit()
-    app = FBTasks("a", url)
-    for attempt in (app.migrate, app.task(name="t")(lambda: 1).delay):
-        with pytest.raises(SchemaError, match=r"version 5, of a development version.*--anew"):
-            attempt()
-
-
-@pytest.mark.embedded
 def test_small_pages_and_other_tables_will_do(tmp_path):
     url = f"firebird://{tmp_path}/small.fdb"
     with connections.connect(DatabaseURL.parse(url), create=True, page_size=4096) as connection:
