@@ -16,10 +16,10 @@ from fbtasks.errors import TaskDefinitionError
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import expressions, tables, texts
 from fbtasks.features.sources.store.capture import check_column
-from fbtasks.features.sources.store.charsets import encoded
 from fbtasks.features.sources.store.expressions import Value, concatenated, most, record, value
 from fbtasks.features.sources.store.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column, Table, quoted
 from fbtasks.features.sources.store.texts import charset_of, constant
+from fbtasks.firebird.driver.charsets import encoded
 from fbtasks.system.showing import count
 
 NAME: Final = "fbtasks:"

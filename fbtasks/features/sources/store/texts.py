@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.features.sources.store.charsets import encoded
 from fbtasks.features.sources.store.tables import Column, Table, meant, quoted
+from fbtasks.firebird.driver.charsets import encoded
 from fbtasks.system.checks import did_you_mean
 
 TOKEN: Final = re.compile(
