@@ -20,8 +20,7 @@ from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailabl
 from fbtasks.feature import Feature
 from fbtasks.firebird import connections, fork
 from fbtasks.firebird.driver.translate import shut_down
-from fbtasks.firebird.facts import Facts
-from fbtasks.firebird.identity import KnownDatabase, file_of
+from fbtasks.firebird.identity import Facts, KnownDatabase, file_of
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, database_info
 

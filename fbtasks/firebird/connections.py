@@ -18,7 +18,7 @@ from fbtasks.firebird.driver.translate import translate
 from fbtasks.firebird.embedded import lockdir, mutex_repair
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
 from fbtasks.firebird.events import no_callback
-from fbtasks.firebird.facts import Facts, ask
+from fbtasks.firebird.identity import Facts, ask
 from fbtasks.firebird.signals import held_signals, preserved_signals
 from fbtasks.url import DatabaseURL
 
@@ -74,9 +74,14 @@ def _connect(url: DatabaseURL, attach: Callable[[], Any]) -> tuple[Any, Facts]:
     try:
         with watchdog.guard(connection, embedded=url.embedded):
             if url.embedded:
-                _enter(connection, url)
+                with mutex_repair.entering(library.lock_directory(url)):  # the right moment for this process's engine
+                    connection._att.que_events(no_callback(), b"\x01")  # no events; given back as nothing refers to it
             facts = ask(connection)
-        _check_version(facts, url)
+        if facts.version < 5.0:
+            raise SchemaError(
+                f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
+                "Upgrade the server, or keep the queue in an embedded file."
+            )
     except SchemaError:
         connection.close()
         raise
@@ -117,12 +122,6 @@ def _attach(url: DatabaseURL, charset: str | None) -> Any:
             role=url.options.get("role"),
             auth_plugin_list=url.options.get("auth_plugins"),
         )
-
-
-def _enter(connection: Any, url: DatabaseURL) -> None:
-    """Has this process's engine enter the table of events now: there is a right moment for it."""
-    with mutex_repair.entering(library.lock_directory(url)):
-        connection._att.que_events(no_callback(), b"\x01")  # for no events; given back when nothing refers to it
 
 
 def _probe(host: str, port: int) -> None:
@@ -198,14 +197,6 @@ def _sync(path: str) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-def _check_version(facts: Facts, url: DatabaseURL) -> None:
-    if facts.version < 5.0:
-        raise SchemaError(
-            f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
-            "Upgrade the server, or keep the queue in an embedded file."
-        )
 
 
 def _close_all() -> None:

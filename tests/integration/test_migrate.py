@@ -12,7 +12,7 @@ from fbtasks.database.database import Database
 from fbtasks.database.packages import queries
 from fbtasks.database.schema import Made, made, ours, steps
 from fbtasks.firebird import connections, library
-from fbtasks.firebird.facts import ask
+from fbtasks.firebird.identity import ask
 from fbtasks.url import DatabaseURL
 
 

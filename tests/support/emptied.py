@@ -17,7 +17,7 @@ from unittest import mock
 from fbtasks import FBTasks
 from fbtasks.database.packages import queries
 from fbtasks.firebird import connections
-from fbtasks.firebird.facts import ask
+from fbtasks.firebird.identity import ask
 from fbtasks.firebird.pool import _idle
 from fbtasks.firebird.session import Session, Transaction
 

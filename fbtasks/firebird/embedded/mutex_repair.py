@@ -43,7 +43,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,15 +130,8 @@ def entering(folder: Path) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A mutex, by its file and the place in it, and its dead holder."""
-
-    file: str
-    mutex: int
-    holder: int
-
-
+_Held = tuple[str, int, int]
+"""A mutex, by its file and the place in it, and its dead holder."""
 _Unanswered = tuple[str, int, int, int]
 """A request for a page: its file, and the places of what has it, of who waits for it, and of its lock."""
 
@@ -162,8 +154,8 @@ def _look_after(folder: str) -> None:
                 continue
             due = now + _EVERY
             held = set(_look(files, libc))
-            for each in held & before:
-                libc.pthread_mutex_unlock(ctypes.c_void_p(files.address(each.file, each.mutex)))
+            for path, mutex, _ in held & before:
+                libc.pthread_mutex_unlock(ctypes.c_void_p(files.address(path, mutex)))
             before = held - before
             _end_deliveries(files, libc)
             if _exits:
@@ -189,7 +181,7 @@ def _look(files: EngineFiles, libc: Any) -> Iterator[_Held]:
             event = next((start for start in (at - word for word in _WORDS_AT) if _is_own(files, path, start)), -1)
         holder = _dead_holder(files, path, event)
         if holder:
-            yield _Held(path, event + EVENT_MUTEX_AT, holder)
+            yield path, event + EVENT_MUTEX_AT, holder
         elif operation == _WAIT_BITSET and _is_own(files, path, event):
             _post(files.address(path, event), libc)
 
