@@ -55,8 +55,6 @@ def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
             )
         if url.embedded:
             real = os.path.realpath(url.database)
-            if not os.path.isdir(os.path.dirname(real)):
-                raise EngineError(f"{url}: there is no folder {os.path.dirname(real)}. Create it.")
             refuse_colon(url.database, real)
             refuse_second_name(real)
             if real not in _guards:
