@@ -14,7 +14,6 @@ from fbtasks.config import Settings
 from fbtasks.contrib.celery import Celery
 from fbtasks.contrib.celery.conf import Conf
 from fbtasks.database.database import Database
-from fbtasks.database.operations import migrate
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.feature import Feature, Features
 from fbtasks.features.limits import Limits
@@ -543,7 +542,7 @@ class FBTasks(AnswersCelery):
 
     def migrate(self) -> list[int]:
         """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
-        return migrate(self.database).applied
+        return self.database.migrate().versions
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""

@@ -10,17 +10,17 @@ from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_databa
 from fbtasks.cli.output import answer, say
 from fbtasks.cli.render import raise_problems
 from fbtasks.database import operations as service
+from fbtasks.database.migrate import Applied, latest_version
 from fbtasks.feature import Deployed
 
 
 @click.command()
-@click.option("--anew", is_flag=True, help="Drop the queue first, unless tasks live in it.")
 @with_database
 @json_option
-def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
+def migrate(database: DatabaseArgs, as_json: bool) -> None:
     """Create or update the tables of the queue; with -A, also what the app defines beside its tasks."""
     with database.opened() as app:
-        done = service.migrate(announce(app).database, anew=anew)
+        done = announce(app).database.migrate()
         brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
         if database.app_path:
             app.load()
@@ -32,8 +32,8 @@ def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
     lines = [line for each in brought.values() if not each.summary for line in each.lines]
     record = {
         "url": str(app.settings.url),
-        "applied": done.applied,
-        "version": done.version,
+        "applied": done.versions,
+        "version": latest_version(),
         "features": done.features,
     }
     changes = {name: each.changes for name, each in brought.items()}
@@ -41,10 +41,10 @@ def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
     raise_problems({name: said for each in brought.values() for name, said in each.problems.items()}, as_json=as_json)
 
 
-def _done(done: service.Migration) -> str:
-    versions = ", ".join(map(str, done.applied))
+def _done(done: Applied) -> str:
+    versions = ", ".join(map(str, done.versions))
     found = sorted(done.features.items())
-    if done.applied:
+    if done.versions:
         named = ", ".join(f"{name} {version}" for name, version in found)
         return f"migrated to version {versions}" + (f", with the features {named}" if found else "")
     named = ", ".join(f"{name} to version {version}" for name, version in found)

@@ -383,11 +383,9 @@ def test_what_the_database_refuses_of_a_file_is_found_there(app, folder, url, fi
     text = path.read_text()
     assert text.count(before) == 1
     path.write_text(text.replace(before, after))
-    line = text[: text.index(before)].count("\n") + 1
     with closing(audited(url, of(folder))) as wrong, pytest.raises(SchemaError) as caught:
         wrong.migrate()
-    assert f"({path}, line {line})" in str(caught.value)
-    assert f"line {line}, column" in str(caught.value)
+    assert f"({path})" in str(caught.value)
 
 
 def test_its_file_of_rights_is_honoured(with_audit, without, folder, url):
