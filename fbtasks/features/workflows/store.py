@@ -118,16 +118,13 @@ class _Writing:
     def write(self, transaction: Transaction, limits: Mapping[str, Owner], now: datetime) -> None:
         """Writes it, with the time *now*."""
         for group in codec.chunks(self._nodes()):
-            transaction.call("FBTASKS_WORKFLOWS_API.PUT_NODES", b"".join(group))
+            transaction.call("FBTASKS_WORKFLOWS_API.PUT_NODES", group)
         with tasks.ids_may_be_taken():
             head = codec.steps_at(now)
             for group in codec.chunks(self._steps(limits), codec.CHUNK - len(head)):
-                transaction.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", head + b"".join(group))
+                transaction.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", head + group)
         for node, call in self._plan.steps():
-            if len(call.payload) > codec.INLINE:
-                transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", self._number(node), call.payload)
-            if call.extras:
-                transaction.call("FBTASKS_PRODUCER.PUT_EXTRAS", self._number(node), codec.pack_extras(call.extras))
+            tasks.put_beside(transaction, self._number(node), call)
 
     def _number(self, node: int) -> int:
         return self._known.get(node, self._first + node)
@@ -323,8 +320,7 @@ def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool
     """
     count, left = 0, False
     for group in codec.chunks(b"%0*d" % (_DIGITS, number) for number in ids):
-        given = b"".join(group), int(terminate)
-        cancelled, requested, is_left = transaction.call("FBTASKS_READER.CANCEL_MANY", *given)
+        cancelled, requested, is_left = transaction.call("FBTASKS_READER.CANCEL_MANY", group, int(terminate))
         count, left = count + cancelled + requested, left or bool(is_left)
     return count, left
 
