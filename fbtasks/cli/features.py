@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from fbtasks.cli.options import Command, command
-from fbtasks.cli.render import Column, records
+from fbtasks.cli.tables import Column, table
 from fbtasks.database import features, migrate
 from fbtasks.errors import ConfigurationError
 
@@ -28,7 +28,7 @@ def list(command: Command) -> None:
         {"name": name, "version": row.version, "here": name in command.app.features, "hooks": sorted(row.hooks)}
         for name, row in command.database.use(features.rows).items()
     ]
-    command.show(rows, lambda found: records(_FEATURE, found))
+    command.show(rows, lambda found: table(_FEATURE, found))
 
 
 @command

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from operator import attrgetter
-from typing import Any, Final
+from operator import itemgetter
+from typing import Final
 
 from fbtasks.cli.output import ago, failure, say, since, stamp, visible, write
-from fbtasks.cli.tables import console, table
+from fbtasks.cli.tables import PAIRS, Column, column, screen_width, table
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations.queues import QueueRow, Statistics
 from fbtasks.queue.operations.tasks import TaskDetail
@@ -21,18 +21,6 @@ from fbtasks.tasks.call import TaskRow, WorkerRow
 
 _NARROWEST: Final = 40
 """The fewest columns of the screen that sentences are wrapped to."""
-Column = tuple[str, str, Callable[[Any], object]]
-"""The title of a column, its kind (see :func:`table`), and its value for a record."""
-
-
-def records(columns: Sequence[Column], rows: Iterable[object]) -> None:
-    """Prints a table with a line for each record."""
-    table([column[:2] for column in columns], ([value(row) for *_, value in columns] for row in rows))
-
-
-def column(title: str, kind: str, name: str = "") -> Column:
-    """Returns the column for the field of that name; without one, for the field named like the column."""
-    return title, kind, attrgetter(name or title.lower())
 
 
 def _error(row: TaskRow) -> str:
@@ -79,7 +67,7 @@ def tasks(rows: Spool[TaskRow], state: State, nothing: str) -> None:
         columns.insert(0, column("TASK ID", "name", "task_id"))
     tried = _LAST_ERROR in _LISTS[state] and any(row.error_msg for row in rows)
     columns += [each for each in _LISTS[state] if each is not _LAST_ERROR or tried]
-    records([column("ID", "number"), *columns], rows)
+    table([column("ID", "number"), *columns], rows)
 
 
 def task(found: TaskDetail, arguments: str, result: str | None) -> None:
@@ -111,7 +99,7 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
         "RESULT": result,
         "ERROR": error or None,
     }
-    table([("", "word"), ("", "text")], ((k, v) for k, v in facts.items() if v is not None))
+    table(PAIRS, (pair for pair in facts.items() if pair[1] is not None))
     say_problems([("It waits", found.why)])
     if trace:
         say(f"\n{trace.rstrip()}")
@@ -154,7 +142,7 @@ def queues(rows: list[QueueRow]) -> None:
     if len(columns) > len(_QUEUE):  # a name is not folded for their sake
         columns[0] = column("QUEUE", "word")
     if rows:
-        records(columns, rows)
+        table(columns, rows)
     else:
         say("No queue holds a task, and no worker serves one. Start one: fbtasks worker -A MODULE")
 
@@ -180,7 +168,7 @@ _WORKER: Final[list[Column]] = [
 def workers(rows: list[WorkerRow]) -> None:
     """Prints the workers that are registered."""
     if rows:
-        records(_WORKER, rows)
+        table(_WORKER, rows)
     else:
         say("No worker is registered. Start one: fbtasks worker -A MODULE")
 
@@ -206,7 +194,7 @@ def stats(found: Statistics) -> None:
         "SUM_ELAPSED_TIME": f"{elapsed:.3f} s",
         "CONFLICTS": sum(r.conflicts for r in rows),
     }
-    table([("", "word"), ("", "number")], facts.items())
+    table([PAIRS[0], ("", "number", itemgetter(1))], facts.items())
 
 
 _REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()])*?)\)?\.?")
@@ -218,7 +206,7 @@ def say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = Fals
 
     The command with which it ends has a line of its own, whole.
     """
-    width = max(_NARROWEST, console().width)
+    width = max(_NARROWEST, screen_width())
     for name, problems in found:
         for problem in problems:
             text = visible(" ".join(problem.split()))

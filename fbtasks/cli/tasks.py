@@ -68,17 +68,20 @@ def cancel(command: Command, task_ids: tuple[str, ...]) -> None:
 
 
 @command
-@click.argument("queue")
+@click.argument("queue", required=False, metavar="QUEUE")
 @yes_option
-def purge(command: Command, queue: str, yes: bool) -> None:
+def purge(command: Command, queue: str | None, yes: bool) -> None:
     """Delete all waiting tasks of a queue."""
-    code = command.code
+    if queue is None:
+        raise click.UsageError(
+            "Missing argument 'QUEUE'. One queue is purged at a time; they are in: fbtasks inspect queues"
+        )
     if not yes:
-        (row,) = queues.list_queues(command.database, queue, code)
+        (row,) = queues.list_queues(command.database, queue, command.code)
         click.confirm(
             f"Delete {count(row.waiting, 'waiting task')} of queue {queue!r}?", abort=True, err=command.as_json
         )
-    total = _deleted(queues.purge(command.database, queue, code), "task")
+    total = _deleted(queues.purge(command.database, queue, command.code), "task")
     command.answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.")
 
 

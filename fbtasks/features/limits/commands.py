@@ -10,7 +10,8 @@ import click
 
 from fbtasks.cli.options import Command, command
 from fbtasks.cli.output import say
-from fbtasks.cli.render import Column, column, records, say_problems
+from fbtasks.cli.render import say_problems
+from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.limits import operations as service
 from fbtasks.features.limits.operations import LimitRow
 from fbtasks.system.showing import span
@@ -47,7 +48,7 @@ def _show(rows: Sequence[LimitRow]) -> None:
     if not rows:
         say("There are no limits: no worker of an app with limits has started yet, and no such task was called.")
         return
-    records(_LIMIT, rows)
+    table(_LIMIT, rows)
     for row in rows:
         say_problems([(row.name or "", [service.describe_closed(row.name or "", key) for key in row.closed])])
 

@@ -11,7 +11,7 @@ import click
 from fbtasks import timing as clock
 from fbtasks.cli.options import Command, command, json_argument, yes_option
 from fbtasks.cli.output import ago, say
-from fbtasks.cli.render import Column, column, records
+from fbtasks.cli.tables import Column, column, table
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.schedules import operations as service
 from fbtasks.features.schedules.operations import ScheduleRow
@@ -66,7 +66,7 @@ def _show(rows: Sequence[ScheduleRow]) -> None:
     if not rows:
         say("There are no schedules: no worker of an app with periodic tasks has started yet.")
         return
-    records(_SCHEDULE, rows)
+    table(_SCHEDULE, rows)
     for row in rows:
         if row.error:
             say(f"{row.name}: {row.error}")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fbtasks.cli.output import ago, say, stamp
-from fbtasks.cli.render import Column, column, records, say_problems
+from fbtasks.cli.render import say_problems
+from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.sources.managing import Connection, Step
 from fbtasks.features.sources.operations import LoadedSource, SourceRow
 from fbtasks.queue.results import QueueRow
@@ -42,7 +43,7 @@ def sources(rows: list[SourceRow]) -> None:
         say(_NO_SOURCE)
         return
     more: list[Column] = [column("APP", "name"), column("QUEUE", "name"), ("DEPLOYED", "word", _deployed)]
-    records([column("ID", "number"), column("KIND", "word"), *_SOURCE, *more], rows)
+    table([column("ID", "number"), column("KIND", "word"), *_SOURCE, *more], rows)
     say_problems((_numbered(row), row.problems) for row in rows)
 
 
@@ -59,7 +60,7 @@ def loaded_sources(rows: list[LoadedSource], queues: Mapping[str, QueueRow]) -> 
     if not rows:
         say(_NO_SOURCE)
         return
-    records([*_SOURCE, *(_LOADED if any(row.held for row in rows) else _LOADED_NOTHING_HELD)], rows)
+    table([*_SOURCE, *(_LOADED if any(row.held for row in rows) else _LOADED_NOTHING_HELD)], rows)
     for row in rows:
         kept = _kept(row, queues.get(row.queue, QueueRow(queue=row.queue)))
         say_problems([(row.name or f"event {row.source}", [*row.problems, *_halted(row), *kept])])

@@ -8,7 +8,7 @@ import click
 
 from fbtasks.cli.options import Command, command
 from fbtasks.cli.output import failure, print_json_list, say
-from fbtasks.cli.render import Column, column, records
+from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.workflows import operations as service
 from fbtasks.features.workflows.operations import ON_FAILURE, FoldedLine
 from fbtasks.system.showing import count
@@ -38,6 +38,6 @@ def workflow(command: Command, task_id: str, limit: int | None) -> None:
         print_json_list(nodes[:limit])
         return
     lines = service.fold(service.outline(nodes), asked)
-    records(_STEP, lines[:limit])
+    table(_STEP, lines[:limit])
     if limit is not None and len(lines) > limit:
         say(f"Only the first {count(limit, 'line')} of {len(lines)} are shown.", err=True)

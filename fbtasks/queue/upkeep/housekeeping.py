@@ -85,7 +85,7 @@ class Housekeeping:
         """Has the room of what is deleted used again."""
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_fold = self._next_drop = 0.0
+        self._next_hour = 0.0
         self._given_up: list[int] = []
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
@@ -93,7 +93,7 @@ class Housekeeping:
 
         With *give_up* false no parked task is failed.
         """
-        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._fold, self._drop_former]
+        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._hourly]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
 
@@ -127,25 +127,18 @@ class Housekeeping:
             logger.info("%s %s.", count(total, "task"), what)
         return full
 
-    def _drop_former(self, session: Session) -> bool:
-        """Drops the packages of a former release, where the time has come to look for them."""
+    def _hourly(self, session: Session) -> bool:
+        """Drops the packages of a former release, and folds old counters. Whether there may be more of these."""
         now = clock.monotonic()
-        if now >= self._next_drop:
-            self._next_drop = now + FOLD
-            generations.drop_former(session)
-        return False
-
-    def _fold(self, session: Session) -> bool:
-        """Folds old counters, where the time has come for it. Whether there may be more."""
-        now = clock.monotonic()
-        if now < self._next_fold:
+        if now < self._next_hour:
             return False
+        generations.drop_former(session)
         for _ in range(BATCHES):
             try:
                 folded = session.call("FBTASKS_WORKER.FOLD_STATS", results.STAT_DAYS, tasks.BATCH, attempts=1)
             except ConflictError:  # another worker folds the same rows
                 return False
             if folded < tasks.BATCH:
-                self._next_fold = now + FOLD
+                self._next_hour = now + FOLD
                 return False
         return True
