@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from fbtasks.errors import DuplicateKey
@@ -15,8 +16,6 @@ _FIRSTS: Final = 5
 def write_first(session: Session, write: Callable[[Transaction], T]) -> T:
     """Returns what *write* returns, which inserts a row unless it is there; again when another one was the first."""
     for _ in range(_FIRSTS):
-        try:
+        with suppress(DuplicateKey):  # the next time it finds it there
             return session.run(write, INSERT)
-        except DuplicateKey:  # the next time it finds it there
-            continue
     return session.run(write, INSERT)

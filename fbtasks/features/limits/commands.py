@@ -69,7 +69,7 @@ def set(command: Command, name: str, at_once: int | None, rate: str | None, burs
     """Let in more or fewer than the code says, from the next claim of each worker on."""
     if (at_once, rate, burst) == (None, None, None):
         raise click.UsageError("give what is to be changed: --at-once, --rate or --burst.")
-    row = service.change(command.database, name, service.Change(at_once=at_once, rate=rate, burst=burst))
+    row = service.change(command.database, name, at_once=at_once, rate=rate, burst=burst)
     command.answer(row, f"{row.name}: {lets_in(row)}.")
 
 

@@ -117,23 +117,16 @@ def _undefined(load: Load) -> LimitRow:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What an operator says of a limit. None leaves it as it is."""
-
-    at_once: int | None = None
-    rate: str | None = None
-    burst: int | None = None
-
-
-def change(database: Database, name: str, change: Change) -> LimitRow:
-    """Has a limit go by what *change* says instead of the code. Returns it as it is then.
+def change(
+    database: Database, name: str, *, at_once: int | None = None, rate: str | None = None, burst: int | None = None
+) -> LimitRow:
+    """Has a limit go by what is given here instead of the code. Returns it as it is then.
 
     Raises :class:`ConfigurationError` for what cannot be.
     """
 
     def work(transaction: Transaction) -> None:
-        _write(transaction, _changed(_chosen(transaction, name), change))
+        _write(transaction, _changed(_chosen(transaction, name), at_once, rate, burst))
 
     return _changing(database, name, work)
 
@@ -157,26 +150,26 @@ def _changing(database: Database, name: str, work: Callable[[Transaction], None]
     return database.use(change)
 
 
-def _changed(row: Row, change: Change) -> Row:
+def _changed(row: Row, at_once: int | None, rate: str | None, burst: int | None) -> Row:
     kind = kind_of(row)
     if kind in ("ordered", "unique"):
         raise ConfigurationError(f"{row.name!r} lets in one task of a key at a time: there is nothing to set.")
     if kind == "batch":
         raise ConfigurationError(f"{row.name!r} is of a task with batch=, which its code alone says: nothing to set.")
-    if kind == "at_once" and (change.rate is not None or change.burst is not None):
+    if kind == "at_once" and (rate is not None or burst is not None):
         raise ConfigurationError(f"{row.name!r} limits how many tasks run at once: give --at-once.")
-    if kind == "rate" and change.at_once is not None:
+    if kind == "rate" and at_once is not None:
         raise ConfigurationError(f"{row.name!r} limits how often tasks begin: give --rate or --burst.")
-    if change.at_once is not None:
-        row = row._replace(set_at_once=LimitOptions(at_once=change.at_once).at_once)
-    if change.rate is None and change.burst is None:
+    if at_once is not None:
+        row = row._replace(set_at_once=LimitOptions(at_once=at_once).at_once)
+    if rate is None and burst is None:
         return row
     period = row.period if row.set_period is None else row.set_period
-    rate = change.rate or (None if period is None else rate_text(period))
-    if rate is None:
+    whole = rate or (None if period is None else rate_text(period))
+    if whole is None:
         raise ConfigurationError(f"{row.name!r} has no rate: give --rate as well.")
-    said = define_limit(row.name, LimitOptions(rate=rate, burst=change.burst))
-    if change.rate is None:
+    said = define_limit(row.name, LimitOptions(rate=whole, burst=burst))
+    if rate is None:
         return row._replace(set_burst=said.burst)
     return row._replace(set_period=said.period, set_burst=said.burst)
 

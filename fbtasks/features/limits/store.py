@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from fbtasks.database.values import as_utc
-from fbtasks.errors import DuplicateKey
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.firsts import write_first
 from fbtasks.queue.holds import Hold
 from fbtasks.tasks.call import Owner
 
@@ -41,12 +41,7 @@ def find(session: Session, name: str) -> tuple[Owner, str] | None:
 
 def note_use(session: Session, limit: Owner, queue: str) -> None:
     """Notes that tasks of *queue* pass *limit*, in a transaction of its own."""
-    while True:
-        try:
-            session.call("FBTASKS_LIMITS_API.USE_LIMIT", limit.id, queue)
-        except DuplicateKey:  # another program notes the first limit of the queue at this moment
-            continue
-        return
+    write_first(session, lambda transaction: transaction.call("FBTASKS_LIMITS_API.USE_LIMIT", limit.id, queue))
 
 
 class Row(NamedTuple):

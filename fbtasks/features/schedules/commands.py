@@ -118,11 +118,7 @@ def set(
     }
     if reset == any(value is not None for value in said.values()):
         raise click.UsageError("give --reset alone, or what is to be changed: --cron, --every, --tz, --args, --kwargs.")
-    row = (
-        service.reset(command.database, name)
-        if reset
-        else service.change(command.database, name, service.Change(**said))
-    )
+    row = service.reset(command.database, name) if reset else service.change(command.database, name, **said)
     command.answer(row, f"{row.name}: {_when(row)}, {_arguments(row)}.")
 
 

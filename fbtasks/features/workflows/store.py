@@ -9,11 +9,12 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
+from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.features.workflows.plan import Follows, Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, results, tasks
+from fbtasks.queue.firsts import write_first
 from fbtasks.states import State
 from fbtasks.tasks.call import Call, Finished, Input, Owner, Stale
 
@@ -197,12 +198,7 @@ def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:
 def note_group_queues(session: Session, queues: Iterable[str]) -> None:
     """Notes that tasks of *queues* follow groups, so that their workers look at what members leave undecided."""
     for queue in queues:
-        while True:
-            try:
-                session.call("FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS", queue)
-            except DuplicateKey:  # another program notes it at this moment
-                continue
-            break
+        write_first(session, lambda transaction, q=queue: transaction.call("FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS", q))  # type: ignore[misc]
 
 
 def inputs(session: Session, step: int) -> tuple[Input, ...] | None:
