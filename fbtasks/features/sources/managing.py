@@ -76,7 +76,7 @@ class Compared(NamedTuple):
 
 def diff(database: Database, app: str, feeds: Iterable[Feed]) -> Applied:
     """Returns what :func:`apply` would do. Nothing is changed."""
-    return database.use(lambda session: _diff(session, _definitions(app, feeds)))
+    return database.use(lambda session: _diff(session, app, [Definition(app, feed) for feed in feeds]))
 
 
 def apply(
@@ -108,13 +108,13 @@ def apply(
 
 def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
     """Does the same with *session*, and waits for nobody. Raises as it does."""
-    definitions = _definitions(app, feeds)
-    found = _diff(session, definitions)
-    if found.changes or _to_finish(session):
+    definitions = [Definition(app, feed) for feed in feeds]
+    found = _diff(session, app, definitions)
+    if found.changes or not all(row.is_live for row in subscriptions.read(session)):
         with deploying(session), _owners(session, "make triggers"):
-            found = Applied(*applying.apply(session, app, definitions.list))
+            found = Applied(*applying.apply(session, app, definitions))
             applying.finish(session)
-    undeployed.forget(session, app, [each for each in definitions.list if each.name not in found.problems])
+    undeployed.forget(session, app, [each for each in definitions if each.name not in found.problems])
     return found
 
 
@@ -124,11 +124,11 @@ def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool =
     With *alone* the *feeds* are some of the app's, and the others are left as they are. Returns what is wrong with
     definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of another app.
     """
-    definitions = _definitions(app, feeds)
-    plan, problems = applying.compare_registered(session, app, definitions.list, alone=alone)
+    definitions = [Definition(app, feed) for feed in feeds]
+    plan, problems = applying.compare_registered(session, app, definitions, alone=alone)
     if plan:
         with deploying(session):
-            problems = applying.register(session, app, definitions.list, alone=alone)
+            problems = applying.register(session, app, definitions, alone=alone)
     return problems
 
 
@@ -161,7 +161,7 @@ def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
 
 def refusals(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
     """Returns what is wrong with those *feeds* that the database cannot have, by the names of tasks."""
-    return applying.refusals(session, _definitions(app, feeds).list)
+    return applying.refusals(session, [Definition(app, feed) for feed in feeds])
 
 
 def note_undeployed(
@@ -172,29 +172,15 @@ def note_undeployed(
     session.run(lambda t: undeployed.note(t, worker_id, found))
 
 
-@dataclass(frozen=True, slots=True)
-class _Definitions:
-    app: str
-    list: list[Definition]
-
-
-def _definitions(app: str, feeds: Iterable[Feed]) -> _Definitions:
-    return _Definitions(app, [Definition(app, feed) for feed in feeds])
-
-
-def _diff(session: Session, definitions: _Definitions) -> Applied:
+def _diff(session: Session, app: str, definitions: list[Definition]) -> Applied:
     rows = subscriptions.read(session)
-    plan, problems = applying.planned(session, definitions.app, definitions.list, rows, ddl.found(session))
+    plan, problems = applying.planned(session, app, definitions, rows, ddl.found(session))
     return Applied(steps(plan), problems)
 
 
 def _live(session: Session) -> list[Row]:
     """The subscriptions that are neither to go nor replaced."""
     return [row for row in subscriptions.read(session) if row.is_live]
-
-
-def _to_finish(session: Session) -> bool:
-    return any(not row.is_live for row in subscriptions.read(session))
 
 
 def _settle(session: Session, moment: datetime, wait: float, *, disconnect: bool) -> list[Connection]:
