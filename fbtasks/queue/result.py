@@ -13,6 +13,7 @@ from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.states import State, celery_name
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Failed, Stored
+from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.serialize import Payload
 
@@ -23,7 +24,7 @@ R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
 
-class AsyncResult(Generic[R]):
+class AsyncResult(AnswersCelery, Generic[R]):
     """The result of a call that may not have run yet.
 
     States have Celery's names: PENDING, STARTED, RETRY, SUCCESS, FAILURE, REVOKED. An id that the database does
@@ -31,6 +32,7 @@ class AsyncResult(Generic[R]):
     for a user of a server who may only enqueue, the task of another user.
     """
 
+    _known_as = "a result"
     app: FBTasks
 
     def __init__(
@@ -50,14 +52,6 @@ class AsyncResult(Generic[R]):
         self._ignored = ignored
         self._number = number
         self._seen = False
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import RESULT_ATTRIBUTES, no_attribute
-
-            raise AttributeError(no_attribute("a result", name, RESULT_ATTRIBUTES), name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<AsyncResult {self.id}>"

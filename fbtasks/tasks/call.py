@@ -186,7 +186,7 @@ class Claims(list[Claim]):
     """What a claim took."""
 
     unseen = False
-    """Whether it ended at as many expired tasks as one claim may cancel: there may be others behind them."""
+    """Whether it stopped early: at a suspect, or at as many expired tasks as one claim may cancel."""
     missed = False
     """Whether another worker was at what the sources of the queue have: there may be more in a moment."""
     let_in = False

@@ -9,11 +9,9 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from fbtasks import timing as clock
-from fbtasks.errors import ConflictError
 from fbtasks.feature import Features
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks as queue
-from fbtasks.queue.recording import ATTEMPTS
 from fbtasks.queue.results import now
 from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Finished, Outcome, Reason, Requeue, Several, reason_of
 from fbtasks.tasks.definition import Task
@@ -21,7 +19,7 @@ from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
-from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
+from fbtasks.worker.outcomes import MOST_KEPT, Outcomes
 from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
@@ -132,7 +130,7 @@ class Dispatcher:
 
     def room(self) -> int:
         """How many more claims can be handed out soon."""
-        if self._outcomes.blocked >= MOST_BLOCKED:
+        if self._outcomes.kept >= MOST_KEPT:
             return 0
         return self._executor.free() - len(self._claims) - len(self._hooks)
 
@@ -301,19 +299,6 @@ class Dispatcher:
                 self._outcomes.end(claim, Requeue(Reason.CLOSED, closed[claim.name].total_seconds()))
         self._claims = deque(claim for claim in self._claims if claim.name not in closed)
         self._to_check = False
-
-    def begin_suspects(self, session: Session) -> None:
-        """Has those begin whose process is ready, when that is noted in the database."""
-        for claim in self._executor.prepared():
-            if self._is_overdue():
-                return
-            try:
-                given = claim.id, claim.claim_id
-                allowed = session.call("FBTASKS_WORKER.TASK_BEGINS", *given, point="start", attempts=ATTEMPTS)
-            except ConflictError:  # to be given back when the other transaction ends
-                allowed = False
-                self._outcomes.end(claim, RELEASED)
-            self._executor.begin(claim, allowed=bool(allowed))
 
     def request_stops(self) -> None:
         """Something is to be stopped here, as an event has told; from any thread."""

@@ -14,6 +14,7 @@ from fbtasks.queue.notify.outcomes import Wait, look
 from fbtasks.states import State
 from fbtasks.system import checks
 from fbtasks.system.showing import count
+from fbtasks.tasks.celery_words import AnswersCelery
 
 if TYPE_CHECKING:
     from fbtasks.app import AsyncResult, FBTasks
@@ -22,8 +23,10 @@ KEPT: Final = timedelta(days=30)
 """How long the members of a group are known at least, that is saved; longer where results are."""
 
 
-class GroupResult(NodeResult):
+class GroupResult(NodeResult, AnswersCelery):
     """The results of a group of a workflow, in the order of its members."""
+
+    _known_as = "a result"
 
     def __init__(
         self,
@@ -72,14 +75,6 @@ class GroupResult(NodeResult):
         """Forgets what :meth:`save` has written; the tasks and their outcomes stay."""
         if self.app is not None:
             self.app.database.use(lambda session: session.call("FBTASKS_WORKFLOWS_API.FORGET_GROUP", _checked(self.id)))
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import RESULT_ATTRIBUTES, no_attribute
-
-            raise AttributeError(no_attribute("a group's result", name, RESULT_ATTRIBUTES), name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<GroupResult {self.id or 'without an id'} of {len(self.results)}>"

@@ -29,7 +29,7 @@ PAUSE: Final = 60.0
 """Seconds from one turn to the next."""
 PAUSE_WITH_MORE: Final = 1.0
 """The same, where more is left to do."""
-FOLD: Final = 3600.0
+HOUR: Final = 3600.0
 """Seconds after which it is looked whether there are counters to fold, and packages that are not in use any more."""
 
 
@@ -85,7 +85,8 @@ class Housekeeping:
         """Has the room of what is deleted used again."""
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_hour = 0.0
+        self.next_hour = clock.within(HOUR)
+        """The monotonic time of what is done once an hour: first at a random moment, so that no start waits for it."""
         self._given_up: list[int] = []
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
@@ -128,17 +129,23 @@ class Housekeeping:
         return full
 
     def _hourly(self, session: Session) -> bool:
-        """Drops the packages of a former release, and folds old counters. Whether there may be more of these."""
-        now = clock.monotonic()
-        if now < self._next_hour:
+        """Folds old counters and drops the packages of a former release, once an hour. Whether there may be more."""
+        if clock.monotonic() < self.next_hour:
             return False
+        if _fold(session):
+            return True
         generations.drop_former(session)
-        for _ in range(BATCHES):
-            try:
-                folded = session.call("FBTASKS_WORKER.FOLD_STATS", results.STAT_DAYS, tasks.BATCH, attempts=1)
-            except ConflictError:  # another worker folds the same rows
-                return False
-            if folded < tasks.BATCH:
-                self._next_hour = now + FOLD
-                return False
-        return True
+        self.next_hour = clock.monotonic() + HOUR
+        return False
+
+
+def _fold(session: Session) -> bool:
+    """Folds old counters. Whether there may be more."""
+    for _ in range(BATCHES):
+        try:
+            folded = session.call("FBTASKS_WORKER.FOLD_STATS", results.STAT_DAYS, tasks.BATCH, attempts=1)
+        except ConflictError:  # another worker folds the same rows
+            return False
+        if folded < tasks.BATCH:
+            return False
+    return True

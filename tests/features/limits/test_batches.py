@@ -327,7 +327,7 @@ def test_what_is_ready_keeps_its_order_beside_batches(app, session):
     plain.delay_many([(n,) for n in range(4, 8)])
     claiming, found = Claiming(("default",)), []
     for _ in range(6):
-        taken = session.run(lambda t: claiming.claim(t, 1, 2, repeated=False))
+        taken = session.run(lambda t: claiming.claim(t, 1, 2))
         claiming.committed(taken)
         found += [each for each in taken.claims if each.name == "plain"]
     assert numbers(found) == [*range(8)]

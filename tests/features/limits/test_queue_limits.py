@@ -131,9 +131,9 @@ def test_tasks_of_a_dead_worker_give_their_places_back(limited):
     assert claim(app) == []
     with app.database.session() as session:
         session.call("FBTASKS_WORKER.ORPHANS", 99, 100)
-    assert len(claim(app, repeated=True)) == 1  # suspects come alone
-    assert len(claim(app, repeated=True)) == 1
-    assert claim(app, repeated=True) == []
+    assert len(claim(app)) == 1  # suspects come alone
+    assert len(claim(app)) == 1
+    assert claim(app) == []
 
 
 def test_a_changed_limit_holds_at_the_next_claim(limited):

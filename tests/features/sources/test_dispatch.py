@@ -376,7 +376,7 @@ def test_a_halted_lane_goes_on_when_the_failed_task_is_discarded(app, session):
 
 def crashes(app, session, claimed):
     """Its worker, which has crashed once too often, is declared dead."""
-    execute(app, "UPDATE QUEUE_TASK SET STARTED = 1, CRASH_COUNT = 2 WHERE ID = ?", claimed.id)
+    execute(app, "UPDATE QUEUE_TASK SET SUSPECT = 1, CRASH_COUNT = 2 WHERE ID = ?", claimed.id)
     execute(app, "EXECUTE PROCEDURE FBTASKS_CORE.GIVE_BACK(1, 0, 3, 'why')")
 
 

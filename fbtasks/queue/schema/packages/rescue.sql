@@ -17,7 +17,7 @@ AS
 BEGIN
     FAILED = 0;
     UPDATE QUEUE_TASK T SET STATE = 0, WORKER_ID = NULL, CLAIM_ID = NULL, CRASH_COUNT = CRASH_COUNT + :CHARGE,
-        SUSPECT = MAXVALUE(SUSPECT, IIF(SUSPECT > 0 AND STARTED > 0, 2, 1)), STARTED = 0
+        SUSPECT = MINVALUE(SUSPECT + 1, 2)
         WHERE T.ID = :ID RETURNING QUEUE, CRASH_COUNT, IS_COUNTED INTO :QUEUE, :CRASH_COUNT, :IS_COUNTED;
     IF (IS_COUNTED) THEN
         EXECUTE PROCEDURE LEAVE_QUEUE(ID, QUEUE, 'B');
@@ -35,34 +35,32 @@ BEGIN
 END^
 
 -- Gives back the tasks of a worker that is dead, but for those whose rows another transaction holds at this moment:
--- KEPT. A crash is counted on a task only when it alone was held and had begun, or is the only repeated suspect
--- (SUSPECT 2) that had, so that at most one is failed: FAILED_ID. None is charged after a part of what the worker
--- held was given back before.
+-- KEPT. A crash is counted on a suspect only when it alone was held, or is the only repeated suspect (SUSPECT 2), so
+-- that at most one is failed: FAILED_ID. None is charged after a part of what the worker held was given back before.
 PROCEDURE GIVE_BACK (
     WORKER_ID BIGINT, PARTLY_RELEASED SMALLINT, CRASH_LIMIT INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII)
 RETURNS (RELEASED INTEGER, KEPT INTEGER, FAILED_ID BIGINT)
 AS
     DECLARE ID BIGINT;
-    DECLARE STARTED SMALLINT;
     DECLARE SUSPECT SMALLINT;
     DECLARE HELD INTEGER;
     DECLARE REPEATED INTEGER;
     DECLARE FAILED SMALLINT;
     DECLARE C CURSOR FOR (
-        SELECT T.ID, T.STARTED, T.SUSPECT FROM QUEUE_TASK T WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID
+        SELECT T.ID, T.SUSPECT FROM QUEUE_TASK T WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID
         ORDER BY T.ID FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     RELEASED = 0;
-    SELECT COUNT(*), SUM(IIF(T.STARTED > 0 AND T.SUSPECT = 2, 1, 0)) FROM QUEUE_TASK T
+    SELECT COUNT(*), SUM(IIF(T.SUSPECT = 2, 1, 0)) FROM QUEUE_TASK T
         WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID INTO :HELD, :REPEATED;
     OPEN C;
     WHILE (1 = 1) DO
     BEGIN
-        FETCH C INTO :ID, :STARTED, :SUSPECT;
+        FETCH C INTO :ID, :SUSPECT;
         IF (ROW_COUNT = 0) THEN
             LEAVE;
         EXECUTE PROCEDURE TAKE_BACK(ID,
-            IIF(STARTED > 0 AND PARTLY_RELEASED = 0 AND (HELD = 1 OR (SUSPECT = 2 AND REPEATED = 1)), 1, 0),
+            IIF(PARTLY_RELEASED = 0 AND ((SUSPECT > 0 AND HELD = 1) OR (SUSPECT = 2 AND REPEATED = 1)), 1, 0),
             CRASH_LIMIT, WHY) RETURNING_VALUES FAILED;
         IF (FAILED = 1) THEN
             FAILED_ID = ID;
