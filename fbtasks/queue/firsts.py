@@ -34,8 +34,8 @@ def check_known(what: str, found: str | None, wanted: str, bring_in: Callable[[]
             bring_in()
         except AuthenticationError as error:
             raise EnqueueError(
-                f"the {what} is not in the database yet, and this user may not bring it in. Run 'fbtasks migrate -A' as "
-                f"the owner of the database, or start a worker: {error}"
+                f"the {what} is not in the database yet, and this user may not bring it in. Run 'fbtasks migrate -A' "
+                f"as the owner of the database, or start a worker: {error}"
             ) from error
     elif found != wanted:
         logger.warning(

@@ -52,10 +52,8 @@ class QueueRoom:
         database = self._app.database
         database.make_ready()
         found = database.use(lambda session: session.call("FBTASKS_PRODUCER.POLICY_HASH", definition.queue, kind=READ))
-        bring = partial(bring_in, app=self._app.name, definition=definition, only_new=True)
-        check_known(
-            f"definition of the queue {definition.queue!r}", found, definition.hash, lambda: database.use(bring)
-        )
+        bring = partial(database.use, partial(bring_in, app=self._app.name, definition=definition, only_new=True))
+        check_known(f"definition of the queue {definition.queue!r}", found, definition.hash, bring)
 
     def wait(self, full: QueueFull, batch: Batch) -> bool:
         """Waits for room in the queues of *batch*, as long as they say. Returns whether to try it again.
