@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fbtasks import timing as clock
-from fbtasks.database.values import as_utc
+from fbtasks.database.values import as_naive_utc, as_utc
 from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.queue.codec import chunks
 from fbtasks.states import State
@@ -181,20 +181,8 @@ def failure(session: Session, task: int) -> tuple[Claim, Failed] | None:
     if not found:
         return None
     task_id, name, queue, priority, start, tries, most, crashes, content_type, payload, error, message = found[0]
-    claim = Claim(
-        id=task,
-        claim_id=0,
-        name=name,
-        queue=queue,
-        priority=priority,
-        try_count=tries,
-        crash_count=crashes,
-        max_tries=most,
-        start=10 * clock.to_ms(as_utc(start)),
-        content_type=content_type,
-        payload=payload,
-        task_id=task_id,
-    )
+    moment = 10 * clock.to_ms(as_utc(start))
+    claim = Claim(task, 0, name, queue, priority, tries, crashes, most, moment, None, content_type, payload, task_id)
     return claim, Failed(error or "", message or "")
 
 
@@ -214,8 +202,8 @@ def listing(session: Session, state: State, wanted: Filter) -> Iterator[TaskRow]
     for clause, value in (
         ("T.QUEUE = ?", wanted.queue),
         ("T.NAME = ?", wanted.name),
-        (f"{column} >= ?", _as_column(wanted.since)),
-        (f"{column} <= ?", _as_column(wanted.until)),
+        (f"{column} >= ?", as_naive_utc(wanted.since)),
+        (f"{column} <= ?", as_naive_utc(wanted.until)),
     ):
         if value is not None:
             clauses.append(clause)
@@ -277,10 +265,6 @@ def now(session: Session) -> datetime:
     """The database's clock."""
     moment: datetime = session.read("now")[0][0]
     return as_utc(moment)
-
-
-def _as_column(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _task(row: Sequence[Any]) -> TaskRow:

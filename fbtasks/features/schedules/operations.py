@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from fbtasks.database.database import Database
@@ -21,8 +21,8 @@ from fbtasks.queue.operations.choosing import choose
 from fbtasks.tasks.serialize import JSON_TYPE
 from fbtasks.tasks.windows import zone
 
-_OVERDUE: Final = timedelta(minutes=1)
-"""How late a tick may be before that is a problem."""
+_OVERDUE_MS: Final = 60_000
+"""Milliseconds by which a tick may be late before that is a problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +202,11 @@ def remove(database: Database, names: Iterable[str]) -> list[str]:
 
 def find_problems(session: Session) -> Iterator[Problem]:
     """Returns what is wrong with schedules."""
-    for name, error, since in schedules.troubled(session, _OVERDUE):
+    for name, error, late_ms in session.read("schedule_problems", _OVERDUE_MS):
         if error is not None:
             problem = f"it stands still: {error} (fbtasks schedules resume {shlex.quote(name)})"
         else:
-            problem = f"its tick is {since.total_seconds():.0f} s late: no worker ticks"
+            problem = f"its tick is {(late_ms or 0) / 1000:.0f} s late: no worker ticks"
         yield Problem(problem, f"schedule {name}")
 
 

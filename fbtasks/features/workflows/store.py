@@ -251,7 +251,7 @@ def _unpack(packed: bytes) -> Iterator[tuple[int, int, int, bool, Input]]:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NodeRow:
     """A task or a group of a workflow."""
 
@@ -295,18 +295,9 @@ def _node_row(row: tuple) -> NodeRow:  # type: ignore[type-arg]  # a row of the 
     is_group = group_state is not None
     known = "gone" if state is None else State(state).name.lower()
     return NodeRow(
-        id=node,
-        kind="group" if is_group else "task",
-        name=name,
-        state=_GROUP_STATES[group_state] if is_group else known,
-        follows=source,
-        runs=None if kind is None else _RUNS[kind],
-        group=group,
-        number=number,
-        try_count=tries,
-        error_type=error_type,
-        error_msg=message,
-    )
+        node, "group" if is_group else "task", name, _GROUP_STATES[group_state] if is_group else known, source,
+        None if kind is None else _RUNS[kind], group, number, tries, error_type, message,
+    )  # fmt: skip
 
 
 def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool) -> tuple[int, bool]:
