@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -14,13 +14,14 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from fbtasks.cli.output import visible, write
+from fbtasks.cli.output import ago, say, since, visible, write
 from fbtasks.queue.spool import Spool
 
 Column = tuple[str, str, Callable[[Any], object]]
 """The title of a column, its kind (see :func:`table`), and its value for a row."""
 PAIRS: Final[Sequence[Column]] = [("", "word", itemgetter(0)), ("", "text", itemgetter(1))]
 """Names and what there is under them."""
+_MOMENTS: Final[Mapping[str, Callable[[Any], str]]] = {"ago": ago, "since": since}
 _GAP: Final = 2
 """Columns of the screen between two columns of a table."""
 _SHARES: Final = {"name": 2, "line": 3, "text": 3}
@@ -37,18 +38,21 @@ def screen_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
 
 
-def table(columns: Sequence[Column], rows: Iterable[Any]) -> None:
-    """Prints a table. The kind of a column says what becomes of what is longer than its share of the width.
+def table(columns: Sequence[Column], rows: Iterable[Any], nothing: str = "") -> None:
+    """Prints a table, or *nothing* where it has no rows.
 
-    "number" and "word" are never cut; "text" is folded; the middle of a "name" is left out; only the first line of a
-    "line" is shown, as far as it fits.
+    The kind of a column says what becomes of what is longer than its share of the width. "number" and "word" are never
+    cut, nor a moment, of which "ago" is shown how long ago it was, or "since" how long it has lasted; "text" is folded;
+    the middle of a "name" is left out; only the first line of a "line" is shown, as far as it fits.
     """
     titles = [title for title, *_ in columns]
     kinds = [kind for _, kind, _ in columns]
     whole = [*map(cell_len, titles)]
     with Spool(_cells(columns, rows, whole)) as cells:
         widths = _widths(titles, kinds, whole)
-        if any(titles):
+        if nothing and not cells:
+            say(nothing)
+        elif any(titles):
             write(click.style("".join(_lines(kinds, widths, titles)), bold=True))
         for row in cells:
             write("\n".join(_lines(kinds, widths, row)))
@@ -63,7 +67,7 @@ def _cells(columns: Sequence[Column], rows: Iterable[Any], whole: list[int]) -> 
 
 
 def _cell(value: object, kind: str) -> str:
-    text = "" if value is None else str(value)
+    text = "" if value is None else _MOMENTS.get(kind, str)(value)
     if kind == "line":
         first, _, more = text.strip().partition("\n")
         text = f"{first.rstrip()} …" if more else first

@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from fbtasks.cli.options import Command, command
-from fbtasks.cli.output import say
 from fbtasks.cli.render import say_problems
 from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.limits import operations as service
@@ -45,10 +44,9 @@ _LIMIT: Final[Sequence[Column]] = [
 
 def _show(rows: Sequence[LimitRow]) -> None:
     """Prints limits, one line for each, and the keys that are closed."""
-    if not rows:
-        say("There are no limits: no worker of an app with limits has started yet, and no such task was called.")
-        return
-    table(_LIMIT, rows)
+    table(
+        _LIMIT, rows, "There are no limits: no worker of an app with limits has started, and no such task was called."
+    )
     for row in rows:
         say_problems([(row.name or "", [service.describe_closed(row.name or "", key) for key in row.closed])])
 

@@ -10,7 +10,7 @@ import click
 
 from fbtasks import timing as clock
 from fbtasks.cli.options import Command, command, json_argument, yes_option
-from fbtasks.cli.output import ago, say
+from fbtasks.cli.output import say
 from fbtasks.cli.tables import Column, column, table
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.schedules import operations as service
@@ -55,18 +55,15 @@ _SCHEDULE: Final[Sequence[Column]] = [
     column("NAME", "word"),
     ("WHEN", "word", lambda r: _when(r) + (" (set)" if {"cron", "every", "tz"} & {*r.set} else "")),
     column("STATE", "word"),
-    ("NEXT", "word", lambda r: ago(r.next)),
-    ("LAST", "word", lambda r: ago(r.last)),
+    column("NEXT", "ago"),
+    column("LAST", "ago"),
     ("CALL", "line", _arguments),
 ]
 
 
 def _show(rows: Sequence[ScheduleRow]) -> None:
     """Prints schedules, one line for each, and what is wrong with them."""
-    if not rows:
-        say("There are no schedules: no worker of an app with periodic tasks has started yet.")
-        return
-    table(_SCHEDULE, rows)
+    table(_SCHEDULE, rows, "There are no schedules: no worker of an app with periodic tasks has started yet.")
     for row in rows:
         if row.error:
             say(f"{row.name}: {row.error}")
