@@ -44,9 +44,8 @@ _LIMIT: Final[Sequence[Column]] = [
 
 def _show(rows: Sequence[LimitRow]) -> None:
     """Prints limits, one line for each, and the keys that are closed."""
-    table(
-        _LIMIT, rows, "There are no limits: no worker of an app with limits has started, and no such task was called."
-    )
+    nothing = "There are no limits: no worker of an app with limits has started yet, and no such task was called."
+    table(_LIMIT, rows, nothing)
     for row in rows:
         say_problems([(row.name or "", [service.describe_closed(row.name or "", key) for key in row.closed])])
 
