@@ -455,8 +455,8 @@ def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them
             Keeper(other).turn(keeper)
             return found
 
-        write = applying.subscriptions._write
-        monkeypatch.setattr(applying.subscriptions, "_write", between)
+        write = applying.subscriptions.subscribe
+        monkeypatch.setattr(applying.subscriptions, "subscribe", between)
         if way == "apply":
             service.apply(app.database, app.name, app.features["sources"].feeds())
         else:
