@@ -134,23 +134,24 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
     while at < size:
         colon = packed.index(b":", at)
         task, start, len_name, len_type, len_payload, *rest = packed[at:colon].split(b";")
-        priority = tries = crashes = suspect = len_id = marks = 0
-        most = expires = large = None
-        if len(rest) == 1:  # nothing is out of the ordinary, but that it may have holds
-            marks = rest[0] == b"1"
-        else:
+        name_at = colon + 1
+        counts: tuple[Any, ...] = 0, 0, 0, None
+        tail: tuple[Any, ...] = None, 0, rest[0] == b"1", False, False, (), (), False
+        expires = large = None
+        if len(rest) > 1:  # something is out of the ordinary, beside that it may have holds
             fields: list[Any] = [int(field) if field else None for field in rest]
             priority, tries, crashes, suspect, most, expires, large, len_id, marks = fields
-        name_at = colon + 1 + len_id
+            counts = priority, tries, crashes, most
+            task_id = packed[name_at : name_at + len_id].decode() or None
+            name_at += len_id
+            tail = task_id, suspect, bool(marks & 1), bool(marks & 2), bool(marks & 4), (), (), bool(marks & 8)
         type_at = name_at + int(len_name)
         payload_at = type_at + int(len_type)
         at = payload_at + int(len_payload)
-        yield Claim(
-            int(task), claim_id, packed[name_at:type_at].decode(), queue, priority, tries, crashes, most, int(start),
-            expires, packed[type_at:payload_at].decode("ascii"), None if large else packed[payload_at:at],
-            packed[colon + 1 : name_at].decode() or None, suspect, bool(marks & 1),
-            bool(marks & 2), bool(marks & 4), has_extras=bool(marks & 8),
-        )  # fmt: skip
+        yield Claim._make((
+            int(task), claim_id, packed[name_at:type_at].decode(), queue, *counts, int(start), expires,
+            packed[type_at:payload_at].decode("ascii"), None if large else packed[payload_at:at], *tail,
+        ))  # fmt: skip
 
 
 def large_result(outcome: object) -> bytes | None:
