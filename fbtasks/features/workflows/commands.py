@@ -10,7 +10,7 @@ from fbtasks.cli.options import Command, command
 from fbtasks.cli.output import failure, print_json_list, say
 from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.workflows import operations as service
-from fbtasks.features.workflows.operations import ON_FAILURE, FoldedLine
+from fbtasks.features.workflows.operations import ON_FAILURE, Line
 from fbtasks.system.showing import count
 
 _STEP: Final[list[Column]] = [
@@ -21,7 +21,7 @@ _STEP: Final[list[Column]] = [
 ]
 
 
-def _step(line: FoldedLine) -> str:
+def _step(line: Line) -> str:
     node = line.node
     name = "end of the group" if node.kind == "group" else node.name or "(no longer kept)"
     name = f"on failure: {name}" if node.runs == ON_FAILURE else name

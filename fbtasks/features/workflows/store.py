@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.features.workflows.plan import Follows, Plan
@@ -284,13 +284,8 @@ def failed_with(transaction: Transaction, task: int) -> list[int | None]:
     return [row[0] for row in transaction.rows("FBTASKS_WORKFLOWS.FAILED_WITH", task)]
 
 
-def workflow(transaction: Transaction, node: int) -> list[NodeRow]:
-    """All nodes of the workflow that *node* is part of, by their numbers."""
-    rows = transaction.rows("FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW", node)
-    return sorted(map(_node_row, rows), key=lambda row: row.id)
-
-
-def _node_row(row: tuple) -> NodeRow:  # type: ignore[type-arg]  # a row of the driver has no type
+def node_row(row: Sequence[Any]) -> NodeRow:
+    """Returns a node as FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW has it."""
     node, source, kind, group, number, group_state, name, state, tries, error_type, message = row
     is_group = group_state is not None
     known = "gone" if state is None else State(state).name.lower()
