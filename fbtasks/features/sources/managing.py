@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from fbtasks.database.database import Database
 from fbtasks.database.migrate import deploying
@@ -26,7 +26,6 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue.operations.choosing import none_such
 from fbtasks.system.showing import count
 
-T = TypeVar("T")
 _LOOK: Final = 0.2
 """Seconds between two looks at the connections that are waited for."""
 
@@ -204,8 +203,7 @@ def backfill(
 
     Raises :class:`FBTasksError` while a connection is left that is older than a trigger: its changes may be missed.
     """
-
-    def work(session: Session) -> dict[str, int]:
+    with database.session() as session:
         rows = [row for row in _chosen(session, names) if row.is_live]
         for row in rows:
             if row.kind != "change":
@@ -218,8 +216,6 @@ def backfill(
         moments = [row.active_time for row in rows if row.active_time is not None]
         left = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
         return _note_existing(session, rows, left)
-
-    return _with_session(database, work)
 
 
 def describe_unsettled(connections: Collection[Connection]) -> str:
@@ -266,7 +262,7 @@ def resume(database: Database, names: Iterable[str]) -> list[str]:
 
 
 def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[str]:
-    def work(session: Session) -> list[str]:
+    with database.session() as session:
         with deploying(session), _owners(session, "change triggers"):
             triggers = ddl.found(session)
             rows = [row for row in _chosen(session, names) if row.state != "dropped" and row.held != held]
@@ -275,8 +271,6 @@ def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[s
             for row in rows:
                 applying.hold(session, Found(row, triggers.get(row.id)), held)
         return list(dict.fromkeys(row.name for row in rows))
-
-    return _with_session(database, work)
 
 
 def check_names(database: Database, names: Iterable[str]) -> None:
@@ -289,8 +283,7 @@ def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
 
     Raises :class:`ConfigurationError` for names that are not known.
     """
-
-    def work(session: Session) -> list[Dropped]:
+    with database.session() as session:
         with deploying(session), _owners(session, "drop triggers"):
             triggers, rows = ddl.found(session), _chosen(session, names)
             for row in rows:
@@ -298,8 +291,6 @@ def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
                     applying.begin_drop(session, Found(row, triggers.get(row.id)))
             left = applying.finish(session)
         return [_dropped(row, left.get(row.id)) for row in rows]
-
-    return _with_session(database, work)
 
 
 def _dropped(row: Row, left: applying.Remains | None) -> Dropped:
@@ -327,8 +318,3 @@ def _owners(session: Session, what: str) -> Iterator[None]:
         yield
     except AuthenticationError as error:
         raise applying.refused(session, what, error) from error
-
-
-def _with_session(database: Database, work: Callable[[Session], T]) -> T:
-    with database.session() as session:
-        return work(session)
