@@ -6,7 +6,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -45,8 +45,9 @@ class DatabaseArgs:
     url: str | None
     app_path: str | None
 
-    def app(self) -> FBTasks:
-        """Returns the app named by -A, or one that knows the database alone. An administrator uses it.
+    @contextmanager
+    def opened(self) -> Iterator[FBTasks]:
+        """For the block: the app named by -A, or one that knows the database alone. An administrator uses it.
 
         While the command runs it ends the process when the embedded engine hangs.
         """
@@ -62,16 +63,8 @@ class DatabaseArgs:
             app = FBTasks("fbtasks", self.url)
             app.database.as_found = True
         app.database.maintains = True
-        return app
-
-    @contextmanager
-    def opened(self) -> Iterator[FBTasks]:
-        """For the block: the app, whose connections are closed at its end."""
-        app = self.app()
-        try:
+        with closing(app):
             yield app
-        finally:
-            app.close()
 
 
 def with_database(function: Callable[..., None]) -> Callable[..., None]:

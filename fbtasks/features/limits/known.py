@@ -53,8 +53,8 @@ class KnownLimits:
         database.make_ready()
         limit = self._limits.get(name) or database.use(lambda session: self._find(session, name))
         assert limit is not None
-        use = "FBTASKS_LIMITS_API.USE_LIMIT", limit.id, queue
-        database.use(lambda session: write_first(session, lambda transaction: transaction.call(*use)))
+        id = limit.id
+        database.use(lambda session: write_first(session, lambda t: t.call("FBTASKS_LIMITS_API.USE_LIMIT", id, queue)))
         self._limits[name] = limit
         self._uses.add((name, queue))
         return limit

@@ -386,8 +386,8 @@ def register(session: Session, app: str, definitions: Iterable[Definition], *, a
 
 
 def _handle(session: Session, want: Wanted, former: int | None = None, succeeds: int | None = None) -> None:
-    given = want.definition, want.source, former, succeeds, subscriptions.HANDLE
-    session.run(lambda t: subscriptions.subscribe(t, *given))
+    given = want.definition, want.source, former, succeeds
+    session.run(lambda t: subscriptions.subscribe(t, *given, as_worker=True))
 
 
 def compare_registered(

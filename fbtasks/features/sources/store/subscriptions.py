@@ -18,7 +18,6 @@ BATCH: Final = 1_000
 """Rows of each kind that are deleted in one transaction."""
 MANY: Final = 100
 """Halted lanes up to which :func:`backlogs` counts them."""
-HANDLE: Final = "FBTASKS_SOURCES.HANDLE"
 EVENTS: Final = 500
 """Kept events that are handed on, or forgotten, in one transaction."""
 
@@ -129,16 +128,19 @@ def subscribe(
     source: str,
     former: int | None = None,
     succeeds: int | None = None,
-    procedure: str = "FBTASKS_SOURCES_OWNER.SUBSCRIBE",
+    *,
+    as_worker: bool = False,
 ) -> int:
     """Writes a new subscription, or a new version of *former*. Returns its id.
 
-    *source* is the real name of the table. One that it *succeeds* ends when what it has is done. A worker may have the
-    *procedure* :data:`HANDLE` do so, for the handler of an event or a poll.
+    *source* is the real name of the table. One that it *succeeds* ends when what it has is done. *as_worker*: the
+    handler of an event or a poll, which a worker may write.
     """
     given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
     try:
-        return int(transaction.value(procedure, *given))
+        if as_worker:
+            return int(transaction.value("FBTASKS_SOURCES.HANDLE", *given))
+        return int(transaction.value("FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given))
     except DuplicateKey as error:  # another process says something of the queue for the first time, too
         raise ConflictError(str(error)) from error
 
