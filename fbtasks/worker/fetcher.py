@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from fbtasks import timing as clock
@@ -25,9 +25,7 @@ POLL_WITH_EVENTS: Final = 15.0
 OPENS: Final = 0.01
 """Seconds between two claims at least while it is known when something opens: a rate has its next token, say."""
 MISSED: Final = 0.02
-"""Seconds until a worker looks again at sources that another one was giving out."""
-MISSES: Final = 10
-"""After so many of these looks in a row, which found nothing, each pause is twice as long, up to that between polls."""
+"""Seconds until a worker looks again at sources that another one was giving out; longer while it finds nothing."""
 
 
 class Fetcher:
@@ -50,16 +48,12 @@ class Fetcher:
         self._promotion = promotion
         self._events_arrive = events_arrive
         self._claiming = Claiming(queues, shares)
-        self._full: frozenset[str] = frozenset()
-        """The queues of which this worker held as many tasks as it may when it claimed, or looked, last."""
         self._attempts = Attempts("claiming tasks")
         self._maybe_ready = True
         """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""
-        self._anew = False
-        """Whether a look from the beginning has found something: then the claim begins there, too."""
         self._poll = Backoff(POLL_FIRST, POLL_LAST)
         self._next_poll = 0.0
-        self._misses = 0
+        self._missed = Backoff(MISSED, POLL_LAST, 1.2)
         self._look_at = math.inf
         """When a source is due next, or a gate or a queue opens, as the last look has told; 0: that is asked soon."""
 
@@ -72,8 +66,6 @@ class Fetcher:
         """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
         if self._dispatcher.lets_next_in:
             self._maybe_ready, self._dispatcher.lets_next_in = True, False
-        if self._full and any(self._dispatcher.rooms()[queue] > 0 for queue in self._full):
-            self._maybe_ready, self._full = True, frozenset()
         wanted = self._wanted(session)
         if not wanted and self._outcomes and not self._dispatcher.gathering:
             self._outcomes.record(session, self._lease.worker_id)
@@ -87,7 +79,6 @@ class Fetcher:
         if wanted and not self._maybe_ready and not self._any_ready(session):
             self._poll_later()
             return 0
-        self._anew = bool(wanted) and not self._maybe_ready
         return wanted
 
     def _wanted_soon(self) -> int:
@@ -102,27 +93,20 @@ class Fetcher:
         rooms = self._dispatcher.rooms()
         return room if len(rooms) < len(self._queues) else min(room, sum(max(0, own) for own in rooms.values()))
 
-    def _open_queues(self) -> Sequence[str]:
-        """The queues of which this worker may take more; all of them when there is none."""
-        self._note_full()
-        return [queue for queue in self._queues if queue not in self._full] or self._queues
-
-    def _note_full(self) -> None:
-        self._full = frozenset(queue for queue, room in self._dispatcher.rooms().items() if room <= 0)
-
     def _any_ready(self, session: Session) -> bool:
         """Whether there is something to claim; looks as well when the next task or source is due."""
-        look = tasks.any_ready(session, self._open_queues())
+        rooms = self._dispatcher.rooms()
+        look = tasks.any_ready(session, [each for each in self._queues if rooms.get(each, 1) > 0] or self._queues)
         self._promotion.expect(look.due)
         self._look_at = math.inf if look.again is None else clock.monotonic() + look.again
         return look.ready
 
     def _claim(self, session: Session, wanted: int) -> None:
-        worker_id = self._lease.worker_id
-        rooms = self._dispatcher.rooms()
+        worker_id, rooms = self._lease.worker_id, self._dispatcher.rooms()
+        anew = not self._maybe_ready  # a look from the beginning has found something: the claim begins there, too
 
         def claim(transaction: Transaction) -> Taken:
-            return self._claiming.claim(transaction, worker_id, wanted, anew=self._anew, rooms=rooms)
+            return self._claiming.claim(transaction, worker_id, wanted, anew=anew, rooms=rooms)
 
         self._maybe_ready = False  # an event that comes while this claim looks has it look again
         taken = None
@@ -131,37 +115,29 @@ class Fetcher:
         finally:
             if taken is None:
                 self._maybe_ready = True
-        if taken is not None:
-            self._claimed(taken, wanted)
-
-    def _claimed(self, taken: Taken, wanted: int) -> None:
+        if taken is None:
+            return
+        claims, now = taken.claims, clock.monotonic()
         self._claiming.committed(taken)
-        self._dispatcher.limited = self._dispatcher.limited.difference(taken.marks).union(taken.limited)
-        claims = taken.claims
-        full_of_idle_work = bool(taken.idle) and len(claims) >= wanted
-        if full_of_idle_work or claims.unseen or taken.hungry:
+        self._dispatcher.limited = self._dispatcher.limited.difference(taken.asked) | taken.limited
+        if claims.unseen or taken.hungry or (taken.idle and len(claims) >= wanted):
             self._maybe_ready = True
-        if self._look_at <= clock.monotonic() or any(claim.gated for claim in claims):
+        if self._look_at <= now or any(claim.gated for claim in claims):
             self._look_at = 0.0  # they have taken tokens
-        if claims or claims.missed:
+        if claims or not claims.missed:
+            self._missed.reset()
+        if claims.missed:
+            self._poll.reset()
+            self._next_poll = now + self._missed.next()
+        elif claims:
             self._poll.reset()
             self._next_poll = self._next_look(POLL_FIRST)
-        elif self._dispatcher.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
+        elif self._dispatcher.has_limits and not anew:  # what has come may wait at a gate: a look tells how long
             self._poll.reset()
-            self._next_poll = clock.monotonic()
+            self._next_poll = now
         else:
             self._poll_later()
-        if claims.missed:
-            self._next_poll = clock.monotonic() + self._missed
-        self._misses = self._misses + 1 if claims.missed and not claims else 0
-        self._dispatcher.take(claims)
-        self._note_full()
-
-    @property
-    def _missed(self) -> float:
-        """Seconds until sources are looked at again that another transaction was at."""
-        doublings = min(max(0, self._misses - MISSES), 10)
-        return float(min(MISSED * 2**doublings, POLL_LAST))
+        self._dispatcher.take(session, claims)
 
     def _poll_later(self) -> None:
         self._poll.last = POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST

@@ -19,6 +19,7 @@ from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
 from fbtasks.queue.shares import Share, share_text
 from fbtasks.tasks.call import HeartbeatReply
+from fbtasks.timing import Quiet
 from fbtasks.version import VERSION
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.child_status import ChildStatus
@@ -27,8 +28,6 @@ logger = logging.getLogger("fbtasks.worker")
 
 SOON: Final = 0.4
 """Seconds between two attempts, at the most, while the worker may still be in time to keep what it holds."""
-_HELD_UP: Final = 2
-"""Heartbeats in a row that do not renew the lease, until that is said."""
 RESCUE_ATTEMPTS: Final = 10
 """Attempts to declare a neighbour dead, whose row another transaction may hold; the next heartbeat tries again."""
 
@@ -60,8 +59,7 @@ class Lease:
         self._pidfds: dict[int, int] = {}
         self.companion: ChildStatus | None = None
         """What the worker shares with another process that sends heartbeats for it as well."""
-        self._held_up = 0
-        """Heartbeats in a row that did not renew the lease."""
+        self._quiet = Quiet()
         self._draining = False
         self._beaten_at = 0.0
 
@@ -69,7 +67,7 @@ class Lease:
         """Announces the worker under a new id, and claims as that what it still holds under the one that it had."""
         self.worker_id = self._registration.register(partial(session.run, point="register"), former=self.worker_id)
         if self.companion is not None:
-            self.companion.worker_id = self.worker_id
+            self.companion.shared.worker_id = self.worker_id
 
     def look_for_namesakes(self, session: Session) -> None:
         """Warns of other workers that live and have the same name."""
@@ -93,11 +91,17 @@ class Lease:
         run, conflicts = partial(session.run, point="heartbeat"), session.take_conflicts()
         reply = self._registration.heartbeat(run, self.worker_id, draining=draining, conflicts=conflicts)
         if self.companion is not None:  # what it was held up, the worker was held up as well
-            self.monitor.stalled_until = max(self.monitor.stalled_until, self.companion.stalled_until)
+            self.monitor.stalled_until = max(self.monitor.stalled_until, self.companion.shared.stalled_until)
         pause = self._registration.pause()
         if reply.alive and not reply.renewed:
             pause = min(pause, SOON)
-        self._say_held_up(reply)
+            if self.companion is None and self._quiet.over():  # else it may have been the companion's own renewal
+                logger.warning(
+                    "Another transaction holds this worker's row, %d, in QUEUE_PROCESS: its lease is not renewed until "
+                    "that one ends. After %g s other workers may take it for dead.",
+                    self.worker_id,
+                    self.rhythm.lease,
+                )
         self.next_beat = now + pause
         self._wait_for_deaths()
         return reply
@@ -115,18 +119,6 @@ class Lease:
         run = partial(session.run, kind=INSERT, point="heartbeat")
         with suppress(ConflictError):
             self._registration.heartbeat(run, self.worker_id, draining=self._draining)
-
-    def _say_held_up(self, reply: HeartbeatReply) -> None:
-        """Says, once, that the lease is not renewed. A first time may be the companion's own renewal."""
-        held_up = reply.alive and not reply.renewed
-        self._held_up = self._held_up + 1 if held_up else 0
-        if self._held_up == _HELD_UP:
-            logger.warning(
-                "Another transaction holds this worker's row, %d, in QUEUE_PROCESS: its lease is not renewed until "
-                "that one ends. After %g s other workers may take it for dead.",
-                self.worker_id,
-                self.rhythm.lease,
-            )
 
     def lost(self) -> None:
         """The connection is lost; the next heartbeat comes as soon as there is another one."""

@@ -171,7 +171,7 @@ class Loop:
         if self._listens:
             self._listener.start()
         try:
-            while not self._finished():
+            while not self._has_drained():
                 self._collect()
                 try:
                     session = self.connection.session or self._reconnect()
@@ -179,6 +179,8 @@ class Loop:
                         self._take_turn(session)
                         if self.connection.away_since is not None:
                             self.connection.works()
+                        if self._options.burst and not self.drain.begun and self._burst_is_over(session):
+                            break
                     elif self.drain.begun:
                         self.drain.say_waiting(self._executor.busy(), self._duties.under_way())
                 except SchemaError:
@@ -262,60 +264,38 @@ class Loop:
             self._listener.pause()
         return session
 
-    def _finished(self) -> bool:
-        executor = self._executor
-        if self.drain.begun:
-            if self.drain.over:
-                return True
-            lost = self.drain.replaced is not None and self.connection.session is None  # nothing can be recorded
-            return not executor.busy() and (lost or not self._holds_some()) and not executor.hooks()
-        return self._options.burst and self._burst_is_over()
+    def _has_drained(self) -> bool:
+        if not self.drain.begun:
+            return False
+        lost = self.drain.replaced is not None and self.connection.session is None  # nothing can be recorded
+        return self.drain.over or not (self._runs_some() or (self._holds_some() and not lost))
 
-    def _burst_is_over(self) -> bool:
-        """Whether a burst has left nothing that is due."""
-        if self._holds_some() or self._executor.busy() or self._executor.hooks() or self._duties.pending():
-            self._burst.works()
-            return False
-        if self._fetcher.looks_again:
-            return False
-        if self._anything_due():
-            if self.connection.session is not None and self._dispatcher.wanted():  # else its children only begin
-                self._burst.waits(LOCKED)
-            return False
-        return self._nothing_opens()
+    def _runs_some(self) -> bool:
+        return bool(self._executor.busy() or self._executor.hooks())
 
     def _holds_some(self) -> bool:
         return bool(
             self._dispatcher or self._outcomes or self._outcomes.kept or self._hooks or self._duties.under_way()
         )
 
-    def _anything_due(self) -> bool:
-        if self.connection.session is None:
-            return True
-        try:
-            return self._fetcher.any_due(self.connection.session)
-        except DatabaseError as error:
-            self._note_lost(error)
-            return True
-
-    def _nothing_opens(self) -> bool:
-        """Whether a burst leaves what waits for limits or other steps. Says what that is."""
-        session = self.connection.session
-        try:
-            if session is None or self._fetcher.still_opens(session):
-                self._burst.waits(OPENS)
-                return False
-            if self._anything_due():  # what held something back has ended between the two looks
-                return False
+    def _burst_is_over(self, session: Session) -> bool:
+        """Whether a burst has left nothing that is due. Says what it leaves: what waits for limits or other steps."""
+        if self._holds_some() or self._runs_some() or self._duties.pending():
+            self._burst.works()
+        elif self._fetcher.looks_again:
+            pass
+        elif self._fetcher.any_due(session):
+            if self._dispatcher.wanted():  # else its children only begin
+                self._burst.waits(LOCKED)
+        elif self._fetcher.still_opens(session):
+            self._burst.waits(OPENS)
+        elif not self._fetcher.any_due(session):  # else what held something back has ended between the two looks
             self._burst.leaves(tasks.left(session, self._options.queues))
-        except DatabaseError as error:
-            self._note_lost(error)
-            return False
-        return True
+            return True
+        return False
 
     def _wait(self) -> None:
-        deadlines = [moment for moment in self._deadlines() if moment is not None]
-        timeout = max(0.0, min(deadlines) - clock.monotonic())
+        timeout = max(0.0, min(self._deadlines()) - clock.monotonic())
         if timeout > 0 or not self._options.burst:
             filenos: list[int] = []
             if not self._outcomes or timeout <= 0:  # else not woken by each outcome
@@ -323,7 +303,7 @@ class Loop:
             self.lease.see(self._waker.select(timeout, filenos))
         self._waker.clear()
 
-    def _deadlines(self) -> list[float | None]:
+    def _deadlines(self) -> list[float]:
         """The monotonic times at which there is something to do."""
         executor, outcomes = self._executor, self._outcomes
         until = [executor.deadline(), self.drain.deadline]
@@ -372,7 +352,7 @@ class Loop:
                 self._call_hooks(session)
                 self._duties.finish(session)
                 self.lease.leave(session)
-            elif self._outcomes and self.drain.replaced is None:
+            elif (self._outcomes or self._outcomes.kept) and self.drain.replaced is None:
                 logger.error("The database is away; what this worker held runs again when its lease ends.")
         except DatabaseError as error:
             logger.error("The database is away; what this worker held runs again when its lease ends: %s", error)

@@ -79,7 +79,7 @@ class Parked(Duty):
             claims = self._fetcher.claim_parked(session, queue, name, room) if name in dispatcher.known else Claims()
             if not claims and not claims.unseen:
                 self._found.remove((queue, name))
-            dispatcher.take(claims)
+            dispatcher.take(session, claims)
             dispatcher.submit(session)
         return False
 

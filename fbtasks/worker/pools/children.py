@@ -73,8 +73,6 @@ class ChildExecutor(Executor):
         longest = most * (app.settings.payload_limit + LONGEST)
         self._starter = Starter(app_path, log, longest, self._options.folder)
         self._children: list[Child] = []
-        self._extra: list[Child] = []
-        """Children beside these: of one suspect each, and those that are to end when what runs in them has ended."""
         self._ended: list[Finished] = []
         self._returned: list[Claim] = []
         self._said: list[Said] = []
@@ -96,8 +94,8 @@ class ChildExecutor(Executor):
     def serve(self, worker_id: int, database: Mark | None = None) -> None:
         """As this worker, and in this database, transactional tasks record their outcomes."""
         self._starter.worker_id, self._starter.database = worker_id, database
-        for child in self._all():
-            child.status.worker_id, child.status.database = worker_id, database
+        for child in self._children:
+            child.status.shared.worker_id, child.status.database = worker_id, database
 
     def free(self) -> int:
         """Claims that can be submitted: for slots without one, and to wait a moment where tasks are short."""
@@ -107,7 +105,7 @@ class ChildExecutor(Executor):
 
     def capacity(self) -> int:
         """Slots, and what may wait in the children."""
-        return sum(child.slots + self._ahead(child) for child in self._children)
+        return sum(child.slots + self._ahead(child) for child in self._children if not child.apart)
 
     def idle(self) -> int:
         """Slots without a claim."""
@@ -116,10 +114,10 @@ class ChildExecutor(Executor):
 
     def _alone(self) -> int:
         """Slots that suspects take up, each in a process of its own."""
-        return 0 if self._one else len([child for child in self._extra if child.one])
+        return 0 if self._one else sum(child.one for child in self._children)
 
     def _room(self, child: Child) -> int:
-        if not child.ready or child.is_to_end or (child.stuck and len(child.running) >= child.slots):
+        if not child.ready or child.apart or (child.stuck and len(child.running) >= child.slots):
             return 0
         room = child.slots + self._ahead(child) - len(child.running)
         most = self._options.max_tasks
@@ -134,7 +132,7 @@ class ChildExecutor(Executor):
         """The claims in the children, without those that were stopped and whose outcome has been given."""
         return [
             run.claim
-            for child in self._all()
+            for child in self._children
             for run in child.running.values()
             if run.failed is None and (child.one or run.outcome is None)
         ]
@@ -178,11 +176,12 @@ class ChildExecutor(Executor):
     def _send_alone(self, claim: Claim) -> bool:
         if clock.monotonic() < self._starter.next_start:
             return False
-        child = self._starter.start("processes", 9_000 + len(self._extra), 1)
+        child = self._starter.start("processes", 9_000 + len(self._children), 1)
         if child is None:
             self._submit_at = self._starter.next_start
             return False
-        self._extra.append(child)
+        child.apart = True
+        self._children.append(child)
         return self._send(child, self._run_of(claim))
 
     def _run_of(self, claim: Claim) -> Run:
@@ -208,7 +207,7 @@ class ChildExecutor(Executor):
 
     def take_all_back(self) -> list[Claim]:
         """All claims that were submitted and have not begun."""
-        for child in self._all():
+        for child in self._children:
             self._take_back(child)
         return self.take_back()
 
@@ -235,7 +234,7 @@ class ChildExecutor(Executor):
 
     def hooks(self) -> int:
         """Those that are not stopped; not those whose outcome is still to be recorded."""
-        runs = [run for child in self._all() for run in child.running.values()]
+        runs = [run for child in self._children for run in child.running.values()]
         return sum(run.failed is not None and run.outcome is None and run.slot is None for run in runs)
 
     def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
@@ -245,7 +244,7 @@ class ChildExecutor(Executor):
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task* and gives it *outcome*."""
-        for child in self._all():
+        for child in self._children:
             run = child.running.get(task)
             if run is None or run.outcome is not None:
                 continue
@@ -259,19 +258,19 @@ class ChildExecutor(Executor):
 
     def filenos(self) -> list[int]:
         """Sockets and deaths of all children."""
-        return [fileno for child in self._all() for fileno in child.filenos()]
+        return [fileno for child in self._children for fileno in child.filenos()]
 
-    def deadline(self) -> float | None:
+    def deadline(self) -> float:
         """The next limit that a task reaches, the next look at what waits, or the next child that is to be started."""
-        times = [run.due for child in self._all() for run in child.running.values() if run.due < math.inf]
+        times = [run.due for child in self._children for run in child.running.values() if run.due < math.inf]
         times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
-        if len(self._children) < self._count:
+        if self._missing():
             times.append(self._starter.next_start)
-        if any(child.unsent for child in self._all()):
+        if any(child.unsent for child in self._children):
             times.append(clock.monotonic() + _AGAIN)
         if self._submit_at > clock.monotonic():
             times.append(self._submit_at)
-        return min(times, default=None)
+        return min(times, default=math.inf)
 
     def collect(self) -> list[Finished]:
         """What has ended; for a child that died, a crash of what it ran.
@@ -279,7 +278,7 @@ class ChildExecutor(Executor):
         Raises :class:`FBTasksError` when the children cannot import the app and never could.
         """
         now = clock.monotonic()
-        for child in self._all():
+        for child in [*self._children]:
             child.speak()
             if self._hear(child):
                 self._end(child)
@@ -299,7 +298,7 @@ class ChildExecutor(Executor):
     def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
         """Ends the children: idle ones by closing their sockets, others at once. Returns what became of all claims."""
         idle = []
-        for child in self._all():
+        for child in self._children:
             self._hear(child)
             self._take_back(child)
             if child.ready and not child.running:
@@ -309,7 +308,7 @@ class ChildExecutor(Executor):
         for child in idle:
             while not child.process.wait(_GLANCE) and clock.monotonic() < until and not hurry():
                 pass
-        for child in self._all():
+        for child in [*self._children]:
             self._end(child, killed=True)
         done = [*self._ended, *(Finished(claim, RELEASED) for claim in self.take_back())]
         self._ended = []
@@ -326,9 +325,6 @@ class ChildExecutor(Executor):
                 self._returned_hooks.append((run.claim, run.failed))
 
     # One child
-
-    def _all(self) -> list[Child]:
-        return [*self._children, *self._extra]
 
     def _hear(self, child: Child) -> bool:
         """Takes in what the child has said since the last time. Returns whether it is dead."""
@@ -368,7 +364,7 @@ class ChildExecutor(Executor):
         elif child.one:  # stopped, and now out of its transaction, which may have been committed before
             outcome = ended.outcome if ended.recorded else run.outcome
             self._ended.append(Finished(run.claim, outcome, run.elapsed, ended.recorded))
-            child.is_to_end = True
+            child.apart = child.is_to_end = True
 
     def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
         """Notes that a child waits with a task that it has failed, unless that does not count any more."""
@@ -398,10 +394,9 @@ class ChildExecutor(Executor):
         used_up = most is not None and child.served >= most
         if memory is not None and child.served and not child.running:  # a new one may be larger from the start
             used_up = used_up or child.memory() > memory
-        if child in self._extra or used_up:
-            self._set_apart(child)
-            if not any(run.outcome is None or run.due < math.inf for run in child.running.values()):
-                self._end(child, killed=True, patience=1.0)
+        child.apart = child.apart or used_up
+        if child.apart and not any(run.outcome is None or run.due < math.inf for run in child.running.values()):
+            self._end(child, killed=True, patience=1.0)
 
     def _end(self, child: Child, *, killed: bool = False, patience: float = 0.0) -> None:
         """Ends a child, an idle one after *patience*, and says what became of all that it had.
@@ -441,7 +436,7 @@ class ChildExecutor(Executor):
             logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
         child.close()
-        (self._extra if child in self._extra else self._children).remove(child)
+        self._children.remove(child)
         if not killed and not child.ready:
             self._starter.failed(child, how)
 
@@ -462,17 +457,21 @@ class ChildExecutor(Executor):
         return Crashed(why, charged and not others, self._crash_limit)
 
     def _replenish(self, now: float) -> None:
-        while len(self._children) < self._count and now >= self._starter.next_start:
-            number = min(set(range(1, self._count + 1)) - {child.number for child in self._children})
+        while (missing := self._missing()) and now >= self._starter.next_start:
+            number = min(missing)
             child = self._starter.start(self._mode, number, self._slots)
             if child is None:
                 return
             self._children.append(child)
 
+    def _missing(self) -> set[int]:
+        """The numbers of the children that there should be and are not."""
+        return set(range(1, self._count + 1)) - {child.number for child in self._children if not child.apart}
+
     # Limits
 
     def _enforce(self, now: float) -> None:
-        for child in self._all():
+        for child in [*self._children]:
             for run in [run for run in child.running.values() if now >= run.due]:
                 if run.number in child.running:  # else it has ended meanwhile, perhaps with its child
                     self._enforce_on(child, run, now)
@@ -539,11 +538,5 @@ class ChildExecutor(Executor):
             self._end(child, killed=True)
             return
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
-        self._set_apart(child)
+        child.apart = True
         self._take_back(child)
-
-    def _set_apart(self, child: Child) -> None:
-        """Gives the child no more tasks; another one takes its place."""
-        if child in self._children:
-            self._children.remove(child)
-            self._extra.append(child)

@@ -117,7 +117,7 @@ class Child:
                 self.status = ChildStatus(slots)
                 undo.callback(self.status.close)
                 leave_descriptors(self.status.file)
-                self.status.worker_id = worker_id
+                self.status.shared.worker_id = worker_id
                 files = (theirs.fileno(), self._taken.fileno(), self.status.file)
                 arguments = (os.getpid(), *files, mode, app_path, number, slots, log)
                 self.started = clock.monotonic()
@@ -132,6 +132,8 @@ class Child:
         self.ready = False
         self.stuck = False
         """Whether what it runs takes so long that nothing should wait for it; until it says something."""
+        self.apart = False
+        """Whether it gets no more tasks, and ends when what runs in it has ended: another one takes its place."""
         self.is_to_end = False
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
