@@ -189,16 +189,6 @@ def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> s
     return {0: None, 1: "cancelled", 2: "requested"}[transaction.call("FBTASKS_READER.CANCEL", task, int(terminate))]
 
 
-def is_live(session: Session, name: str) -> bool:
-    """Whether a task of that name has not ended."""
-    return bool(session.read("is_live", name)[0][0])
-
-
-def retry_many(transaction: Transaction, ids: Iterable[int]) -> int:
-    """Puts back those of up to 1,700 tasks that have failed or were cancelled. Returns how many."""
-    return int(transaction.call("FBTASKS_OPERATOR.RETRY_MANY", b"".join(b"%019d" % number for number in ids)))
-
-
 def prune(transaction: Transaction, state: State, age: timedelta, most: int = BATCH) -> int:
     """Deletes up to *most* tasks that ended in *state* longer than *age* ago. Returns how many."""
     return int(transaction.call("FBTASKS_UPKEEP.PRUNE", int(state), age // timedelta(milliseconds=1), most))

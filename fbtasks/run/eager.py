@@ -85,10 +85,9 @@ def run_eagerly(app: FBTasks, call: Call, inputs: tuple[Input, ...] = ()) -> Eag
             payload=call.payload, task_id=task_id, wanted=True, inputs=inputs,
         )  # fmt: skip
         finished, failure, _, _, retried = runner.run(claim)
-        if retried:
-            runner.call_retry_hooks(retried)
+        runner.call_hooks("on_retry", retried)
         if failure is not None:
-            runner.call_failure_hooks(failure)
+            runner.call_hooks("on_failure", [failure])
         tries += 1
         match finished.outcome:
             case Requeue(Reason.RETRY):

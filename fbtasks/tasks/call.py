@@ -381,7 +381,7 @@ class Said(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TaskRow:
     """A task as the database has it, live or finished."""
 
@@ -407,7 +407,7 @@ class TaskRow:
     """Of a task that is held: the lane and the limits that it has still to pass. It waits for the first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """The outcome of a finished task as the database keeps it."""
 
@@ -471,7 +471,7 @@ class HeartbeatReply:
     """Whether tasks of this worker are to be stopped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WorkerRow:
     """A worker as it registered itself."""
 

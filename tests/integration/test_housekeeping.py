@@ -193,6 +193,7 @@ def test_old_counters_become_one_row_a_day_and_queue(app, session):
     windows = [timedelta(days=days, hours=hours) for days in (0, 6, 7, 8, 9, 12, 30) for hours in (0, 5)]
     counts = [results.stats(session, window) for window in windows]
     keeping = Housekeeping(app.settings)
+    keeping.next_hour = 0.0
     turns = 0
     while keeping.turn(session) == PAUSE_WITH_MORE:
         turns += 1

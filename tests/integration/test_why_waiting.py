@@ -5,6 +5,7 @@ import re
 
 import pytest
 from support.feeding import change, subscribe
+from support.listing import tasks_in
 from support.programs import command_line
 from support.sql import execute, one
 
@@ -13,7 +14,6 @@ from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.queue.operations import tasks as service
 from fbtasks.queue.register import processes
-from fbtasks.queue.results import Filter
 from fbtasks.states import State
 from fbtasks.tasks.call import Failed, Finished, Reason, Requeue
 
@@ -41,8 +41,7 @@ def why(app, task):
 
 
 def waits_for(app):
-    page = service.list_tasks(app.database, State.HELD, Filter())
-    return {each.id: each.waits_for for each in page.tasks}
+    return {each.id: each.waits_for for each in tasks_in(app, State.HELD)[0]}
 
 
 def test_a_parked_task_says_whether_its_name_is_paused_or_unknown(served, claim, session):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fbtasks.firebird.identity import Mark
 from fbtasks.tasks.call import Claim, Failed, Finished, Outcome, Said
 
 
@@ -17,7 +16,7 @@ class Executor(Protocol):
         """Begins to make the executor ready."""
         return
 
-    def serve(self, worker_id: int, database: Mark | None = None) -> None:
+    def serve(self, worker_id: int, database: bytes = b"") -> None:
         """Says as whom the worker is registered, and in which file, before the first claim and whenever it changes."""
 
     def free(self) -> int:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from ctypes import Structure, c_double, c_int64, c_ubyte, c_uint64, sizeof
+from ctypes import Structure, c_double, c_int64, c_ubyte, sizeof
 from typing import ClassVar
 
 from fbtasks import timing as clock
-from fbtasks.firebird.facts import KEY_SIZE
-from fbtasks.firebird.identity import FileIdentity, Mark
+from fbtasks.firebird.identity import MARK_SIZE
 from fbtasks.worker.pools.wire import memory_file
 
 
@@ -46,7 +45,7 @@ class _Shared(Structure):
     """The monotonic time at which the last stall of what sends heartbeats ended; 0.0: it had none."""
     _fields_: ClassVar = [
         ("worker_id", c_int64), ("stalled_until", c_double), ("soft", c_int64), ("stop", c_int64),
-        ("device", c_uint64), ("inode", c_uint64), ("key", c_ubyte * KEY_SIZE), ("transaction", c_uint64),
+        ("mark", c_ubyte * MARK_SIZE),
     ]  # fmt: skip
 
 
@@ -111,17 +110,13 @@ class ChildStatus:
         return [each for each in self._slots if each.number == task and not each.ended]
 
     @property
-    def database(self) -> Mark | None:
-        """Which database the worker works on; None before it has connected."""
-        shared, key = self.shared, bytes(self.shared.key)
-        file = FileIdentity(shared.device, shared.inode) if shared.inode else None
-        return Mark(file, key, shared.transaction) if any(key) else None
+    def database(self) -> bytes:
+        """The mark of the database that the worker works on; zeros before it has connected."""
+        return bytes(self.shared.mark)
 
     @database.setter
-    def database(self, mark: Mark | None) -> None:
-        file, key, self.shared.transaction = mark or (None, b"", 0)
-        self.shared.device, self.shared.inode = file or (0, 0)
-        self.shared.key[:] = key.ljust(KEY_SIZE, b"\0")
+    def database(self, mark: bytes) -> None:
+        self.shared.mark[:] = mark.ljust(MARK_SIZE, b"\0")
 
     def aim(self, kind: str, task: int) -> None:
         """Says for which task the next signal of this kind is meant."""

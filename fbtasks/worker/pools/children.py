@@ -14,7 +14,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Said
 from fbtasks.worker.options import ChildOptions
@@ -91,7 +90,7 @@ class ChildExecutor(Executor):
         """Starts the children. They become free when they have imported the app."""
         self._replenish(clock.monotonic())
 
-    def serve(self, worker_id: int, database: Mark | None = None) -> None:
+    def serve(self, worker_id: int, database: bytes = b"") -> None:
         """As this worker, and in this database, transactional tasks record their outcomes."""
         self._starter.worker_id, self._starter.database = worker_id, database
         for child in self._children:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
-from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.run.invocation import Failure
 from fbtasks.run.runner import Runner
@@ -61,7 +60,7 @@ class SoloExecutor(Executor):
             signal.pthread_kill(main, signal.SIGUSR2)
         self._transactional.cancel_statement()  # an exception does not end it
 
-    def serve(self, worker_id: int, database: Mark | None = None) -> None:  # noqa: ARG002  # the worker's own
+    def serve(self, worker_id: int, database: bytes = b"") -> None:  # noqa: ARG002  # the worker's own
         """As this worker transactional tasks record their outcomes."""
         self._worker_id = worker_id
 
@@ -81,8 +80,7 @@ class SoloExecutor(Executor):
         task = self._runner.app.tasks.get(claim.name)
         transactional = task is not None and task.options.transactional
         finished, failure, _, _, retried = (self._transactional if transactional else self._runner).run(claim)
-        if retried:
-            self._runner.call_retry_hooks(retried)
+        self._runner.call_hooks("on_retry", retried)
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
             finished, failure = _given_back(finished), None  # whatever it made of being stopped
@@ -109,7 +107,7 @@ class SoloExecutor(Executor):
             return
         self._alarm.limits = (None, HOOKS, None)
         with suppress(TaskStopped):  # the worker is to end at once
-            self._runner.call_failure_hooks(failure)
+            self._runner.call_hooks("on_failure", [failure])
 
     def collect(self) -> list[Finished]:
         """What ``submit`` ran."""

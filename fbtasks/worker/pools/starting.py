@@ -7,7 +7,6 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import FBTasksError
-from fbtasks.firebird.identity import Mark
 from fbtasks.timing import Backoff
 from fbtasks.worker.pools.process import Child
 from fbtasks.worker.pools.processes import CannotStart
@@ -29,7 +28,7 @@ class Starter:
         self._longest = longest
         self._folder = folder
         self.worker_id = 0
-        self.database: Mark | None = None
+        self.database = b""
         self.next_start = 0.0
         """The monotonic time before which no child is to be started."""
         self._was_ready = False
