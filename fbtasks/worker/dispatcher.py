@@ -5,24 +5,27 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import islice, takewhile
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.feature import Features
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks as queue
 from fbtasks.queue.results import now
+from fbtasks.queue.shares import own_limits
 from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Finished, Outcome, Reason, Requeue, Several, reason_of
-from fbtasks.tasks.definition import Task
 from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
+from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import MOST_KEPT, Outcomes
 from fbtasks.worker.pools.base import Executor
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -30,52 +33,21 @@ HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
 
 
-class UnknownNames:
-    """Says in the log which names this worker met and does not know: one line for each name and minute.
-
-    The same of features that tasks need and the worker lacks.
-    """
-
-    def __init__(self) -> None:
-        self._met: Counter[tuple[str, str]] = Counter()
-        self._quiet = Quiet()
-
-    def meet(self, name: str, feature: str = "") -> None:
-        """A task of that name is parked, because of the *feature* that is lacking, or else of its name."""
-        self._met[name, feature] += 1
-
-    def say(self, *, at_once: bool = False) -> None:
-        """Says what is due, or *at_once* all that has not been said."""
-        for met in [met for met in self._met if self._quiet.over(met) or at_once]:
-            count = self._met.pop(met)
-            logger.error(
-                "%d %s named %r %s parked: this worker %s.",
-                count,
-                "task" if count == 1 else "tasks",
-                met[0],
-                "is" if count == 1 else "are",
-                f"has no feature {met[1]}, which it needs. Start a worker of an app that has it"
-                if met[1]
-                else "knows no task of that name. Start a worker that imports it",
-            )
-
-
 class Dispatcher:
     """Claims between the database and the executor, and how many more there is room for."""
 
     def __init__(
         self,
-        tasks: Mapping[str, Task[..., Any]],
+        app: FBTasks,
+        options: WorkerOptions,
         executor: Executor,
         lease: Lease,
         outcomes: Outcomes,
         hooks: FailureHooks,
-        features: Features,
-        own_limits: Mapping[str, int],
     ) -> None:
-        """*tasks*: those that the executor can run. *own_limits*: how many of a queue may be here at a time."""
-        self.features = features.names
-        self._receiving = features.which("received")[::-1]
+        tasks = app.tasks
+        self.features = app.features.names
+        self._receiving = app.features.which("received")[::-1]
         self._shown = frozenset(
             name for name, task in tasks.items() if any(each.receives(task) for each in self._receiving)
         )
@@ -94,12 +66,13 @@ class Dispatcher:
             name: task.options.batching[0] for name, task in tasks.items() if task.options.batching is not None
         }
         """Of tasks whose calls are run in batches: how many at most."""
-        self._own_limits = own_limits
+        self._own_limits = own_limits(options.shares)
+        """How many of a queue may be here at a time."""
         self.lets_next_in = False
         """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
         self.limited: frozenset[str] = frozenset()
         """Queues whose limits had no room for more when they were claimed from last."""
-        self.unknown = UnknownNames()
+        self._quiet = Quiet()
         self.stops_requested = False
         """Whether an event or a heartbeat has told that something is to be stopped here."""
 
@@ -151,7 +124,6 @@ class Dispatcher:
         if returned := self._executor.take_back():
             self._claims.extendleft(reversed(returned))
             self._since = clock.monotonic()
-        self.unknown.say()
 
     def keep(self, ended: Iterable[Finished]) -> None:
         """Has the outcomes recorded."""
@@ -160,7 +132,7 @@ class Dispatcher:
                 reason_of(finished.outcome) is Reason.PARKED
             ):  # by a child that was started after the task had been removed
                 self.known -= {finished.claim.name}
-                self.unknown.meet(finished.claim.name)
+                self._parked(finished.claim)
             claim = finished.claim
             self.lets_next_in |= claim.gated or claim.name in self._in_order
             self.lets_next_in |= claim.queue in self.limited or claim.queue in self._own_limits
@@ -204,7 +176,14 @@ class Dispatcher:
 
     def _parked(self, claim: Claim, lacks: str = "") -> Outcome:
         """The end of one of a name that is not known here, or that needs a feature that this worker lacks."""
-        self.unknown.meet(claim.name, lacks)
+        if self._quiet.over((claim.name, lacks)):
+            logger.error(
+                "Tasks named %r are parked: this worker %s.",
+                claim.name,
+                f"has no feature {lacks}, which they need. Start a worker of an app that has it"
+                if lacks
+                else "knows no task of that name. Start a worker that imports it",
+            )
         return Requeue(Reason.PARKED, message=f"it needs the feature {lacks}" if lacks else "")
 
     def submit(self, session: Session) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
-from fbtasks.queue.shares import Share
 from fbtasks.tasks.call import Claims
 from fbtasks.timing import Backoff
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.duties import Attempts, Promotion
 from fbtasks.worker.lease import Lease
+from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import Outcomes
 
 POLL_FIRST: Final = 0.05
@@ -33,21 +33,20 @@ class Fetcher:
 
     def __init__(
         self,
-        queues: tuple[str, ...],
-        shares: Mapping[str, Share],
+        options: WorkerOptions,
         lease: Lease,
         outcomes: Outcomes,
         dispatcher: Dispatcher,
         promotion: Promotion,
         events_arrive: Callable[[], bool],
     ) -> None:
-        self._queues = queues
+        self._queues = options.queues
         self._lease = lease
         self._outcomes = outcomes
         self._dispatcher = dispatcher
         self._promotion = promotion
         self._events_arrive = events_arrive
-        self._claiming = Claiming(queues, shares)
+        self._claiming = Claiming(options.queues, options.shares)
         self._attempts = Attempts("claiming tasks")
         self._maybe_ready = True
         """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""

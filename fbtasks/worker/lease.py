@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import INSERT, Session
@@ -24,6 +23,9 @@ from fbtasks.version import VERSION
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.child_status import ChildStatus
 
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+
 logger = logging.getLogger("fbtasks.worker")
 
 SOON: Final = 0.4
@@ -35,8 +37,7 @@ RESCUE_ATTEMPTS: Final = 10
 class Lease:
     """Registers the worker, renews its lease, and takes over what dead neighbours held."""
 
-    def __init__(self, options: WorkerOptions, tasks: Iterable[str], settings: Settings, features: str) -> None:
-        """*features*: the names of the app's, each between spaces."""
+    def __init__(self, app: FBTasks, options: WorkerOptions) -> None:
         self.worker_id = 0
         self.rhythm = Rhythm(options.lease)
         self._registration = Registration(
@@ -47,13 +48,13 @@ class Lease:
             pool=options.pool,
             concurrency=options.concurrency,
             version=VERSION,
-            tasks=sorted(tasks),
-            features=features,
+            tasks=sorted(app.tasks),
+            features=app.features.names,
         )
         self.monitor = self._registration.monitor
         self.monitor.begin()
         self._name = options.name
-        self._crash_limit = settings.crash_limit
+        self._crash_limit = app.settings.crash_limit
         self.next_beat = 0.0
         """The monotonic time of the next heartbeat."""
         self._pidfds: dict[int, int] = {}

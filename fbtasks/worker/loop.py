@@ -18,7 +18,6 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.notify.listener import WatchedListener
-from fbtasks.queue.shares import own_limits
 from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
 from fbtasks.tasks.call import Reason, reason_of
@@ -47,7 +46,7 @@ class Loop:
         self._app = app
         self._executor = executor
         self._options = options
-        self.lease = Lease(options, app.tasks, app.settings, app.features.names)
+        self.lease = Lease(app, options)
         self.drain = Drain(options.grace, self.lease.beat_soon)
         self._burst = Burst()
         self.connection = Connection(app.database, self.lease)
@@ -58,25 +57,9 @@ class Loop:
         self._outcomes = Outcomes(self.turn, app.features)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
-        self._dispatcher = Dispatcher(
-            app.tasks,
-            executor,
-            self.lease,
-            self._outcomes,
-            self._hooks,
-            app.features,
-            own_limits(options.shares),
-        )
+        self._dispatcher = Dispatcher(app, options, executor, self.lease, self._outcomes, self._hooks)
         promotion = Promotion()
-        self._fetcher = Fetcher(
-            options.queues,
-            options.shares,
-            self.lease,
-            self._outcomes,
-            self._dispatcher,
-            promotion,
-            self.events_arrive,
-        )
+        self._fetcher = Fetcher(options, self.lease, self._outcomes, self._dispatcher, promotion, self.events_arrive)
         self._parked = Parked(options.queues, self._fetcher, self._dispatcher, self.events_arrive)
         upkeep = Upkeep(app.settings, self._hooks, self.lease, self._outcomes)
         self._duties = Duties(
@@ -342,7 +325,6 @@ class Loop:
         try:
             self.stop_executor()
             self._dispatcher.give_back()
-            self._dispatcher.unknown.say(at_once=True)
             session = self.connection.session
             if session is not None:
                 self._outcomes.record(session, self.lease.worker_id)

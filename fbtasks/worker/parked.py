@@ -39,30 +39,22 @@ class Parked(Duty):
         self._events_arrive = events_arrive
         self._found: list[tuple[str, str]] = []
         """Queue and name of what is to be claimed, as soon as there is room."""
-        self._hinted = True
-        """Whether something was parked a moment ago."""
-        self._some = False
-        """Whether some tasks are parked, as the last heartbeat has told."""
-        self._rest_until = self._next = 0.0
+        self._next = self._look_at = self._rest_until = 0.0
 
     def heard(self) -> None:
-        """Has it look again soon."""
-        self._hinted = True
+        """Something was parked a moment ago."""
+        self._next = 0.0
 
     def beat(self, some: bool) -> None:
         """A heartbeat has told whether *some* tasks are parked."""
-        self._some = some
+        if some:
+            self._next = min(self._next, self._look_at)
 
     def due(self) -> float:
         """When its time comes."""
         if self._found and self._dispatcher.room() > 0 and self._with_room():
             return 0.0
-        return self._next_look()
-
-    def _next_look(self) -> float:
-        if self._hinted:
-            return self._rest_until
-        return max(self._next, self._rest_until) if self._some else math.inf
+        return max(self._next, self._rest_until)
 
     def pending(self) -> bool:
         """Whether some is left."""
@@ -71,7 +63,7 @@ class Parked(Duty):
     def do(self, session: Session) -> bool:
         """Does it, and sees when there is more to do."""
         dispatcher = self._dispatcher
-        if self._next_look() <= clock.monotonic():
+        if max(self._next, self._rest_until) <= clock.monotonic():
             self._look(session)
         while (room := dispatcher.room()) > 0 and (found := self._with_room()):
             queue, name = found[0]
@@ -85,12 +77,12 @@ class Parked(Duty):
 
     def _look(self, session: Session) -> None:
         began, known = clock.monotonic(), self._dispatcher.known
-        self._hinted = False  # an event that comes meanwhile has it look again
+        self._next = math.inf  # an event that comes meanwhile has it look again
         names = session.read("parked_names", self._dispatcher.features)
         self._found = [(queue, name) for queue, name in names if name in known and queue in self._queues]
         now = clock.monotonic()
         self._rest_until = now + max(REST, SHARE * (now - began))
-        self._next = now + (LOOK if self._events_arrive() else LOOK_WITHOUT_EVENTS)
+        self._look_at = now + (LOOK if self._events_arrive() else LOOK_WITHOUT_EVENTS)
 
     def _with_room(self) -> list[tuple[str, str]]:
         """What was found in queues of which this worker may take more."""

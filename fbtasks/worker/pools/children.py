@@ -184,7 +184,8 @@ class ChildExecutor(Executor):
         return self._send(child, self._run_of(claim))
 
     def _run_of(self, claim: Claim) -> Run:
-        return Run(claim, clock.monotonic(), *self._limits.of(claim))
+        soft, hard, quiet = self._limits.of(claim)
+        return Run(claim, clock.monotonic(), soft or math.inf, hard or math.inf, quiet or math.inf)
 
     def _send(self, child: Child, run: Run) -> bool:
         try:
@@ -419,15 +420,11 @@ class ChildExecutor(Executor):
                 if not child.one:  # it was said when it was stopped
                     continue
                 outcome = run.outcome
-            elif killed or not child.ready:
+            elif killed or not child.ready or task not in to_blame:
                 outcome = RELEASED
-            elif task in to_blame:
+            else:
                 logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
                 outcome = self._crash(how, len(to_blame) - 1)
-            elif child.one and to_blame:  # another one has ended the process
-                outcome = RELEASED
-            else:  # it was about to begin
-                outcome = self._crash(how, len(child.running) - 1, charged=False)
             if run.outcome is None:
                 outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, child.status.step_of(task))
             self._ended.append(Finished(run.claim, outcome, run.elapsed))
@@ -448,12 +445,12 @@ class ChildExecutor(Executor):
         elif begun and run.outcome is None:
             logger.error("%s ended with its process, %s; it is not called again.", run, how)
 
-    def _crash(self, how: str, others: int, *, charged: bool = True) -> Outcome:
+    def _crash(self, how: str, others: int) -> Outcome:
         why = f"its process ended {how} while it ran"
         if others:
             shared = "another task" if others == 1 else f"{others} other tasks"
             why = f"the process that it shared with {shared} ended {how}"
-        return Crashed(why, charged and not others, self._crash_limit)
+        return Crashed(why, not others, self._crash_limit)
 
     def _replenish(self, now: float) -> None:
         while (missing := self._missing()) and now >= self._starter.next_start:
@@ -477,14 +474,14 @@ class ChildExecutor(Executor):
 
     def _enforce_on(self, child: Child, run: Run, now: float) -> None:
         if run.outcome is None:  # its time runs from now on when it has not begun; the status may be of an earlier run
-            if run.quiet is not None:
+            if run.quiet < math.inf:
                 run.beaten = max(run.beaten, child.status.beaten(run.number))
             run.begin(max(run.since, child.status.running().get(run.number, now)))
         if now < run.due or not self._still_runs(child, run):
             return
         if run.outcome is not None:
             self._lose_patience(child, run)
-        elif run.hard is not None and now >= run.since + run.hard:
+        elif now >= run.since + run.hard:
             self._stop_late(child, run)
         elif now >= run.silent_at:
             logger.error("%s is stopped: it has not said for %g s that it is at work.", run, run.quiet)
@@ -494,12 +491,12 @@ class ChildExecutor(Executor):
 
     def _tell_late(self, child: Child, run: Run, now: float) -> None:
         """Tells a task that its soft limit is over; the next of its calls, if there is one, has a time of its own."""
-        told, run.soft = run.soft is None, None
-        run.begin(run.since)
-        if run.soft_limit is not None and self._limits.invocation(run.claim).several:
-            run.due = min(run.due, now + run.soft_limit)
-        if not told:
+        if not run.is_told:
             child.interrupt(run, SOFT)
+        run.is_told = True
+        run.begin(run.since)
+        if self._limits.invocation(run.claim).several:
+            run.due = min(run.due, now + run.soft)
 
     def _stop_late(self, child: Child, run: Run) -> None:
         if run.failed is not None:

@@ -35,9 +35,9 @@ class Run:
 
     claim: Claim
     since: float
-    soft: float | None = None
-    hard: float | None = None
-    quiet: float | None = None
+    soft: float = math.inf
+    hard: float = math.inf
+    quiet: float = math.inf
     """For how long it may not say that it is at work."""
     due: float = math.inf
     """When a limit of it is over at the earliest; or patience, with one that was told to stop."""
@@ -49,19 +49,17 @@ class Run:
     """Of hooks: what their task has failed with."""
     slot: int | None = None
     """Of hooks: where the child waits to be told to call them; None: it does not, or was told."""
-
     beaten: float = 0.0
     """When it said last that it is at work, as far as is known."""
-    soft_limit: float | None = None
-    """The soft limit, of which *soft* is what is still to be told."""
+    is_told: bool = False
+    """Whether it was told that its soft limit is over."""
     sent: float = 0.0
     """When it was sent, or a little before."""
 
     def __post_init__(self) -> None:
         self.sent = self.since
         self.number = self.number or self.claim.id
-        self.soft_limit = self.soft
-        if self.soft is not None or self.hard is not None or self.quiet is not None:
+        if min(self.soft, self.hard, self.quiet) < math.inf:
             self.begin(self.since)
 
     def __str__(self) -> str:
@@ -74,16 +72,14 @@ class Run:
         So does that of another of its calls, when it is a run of several.
         """
         if since > self.since:
-            self.soft = self.soft_limit
+            self.is_told = False
         self.since = since
-        self.due = since + min((limit for limit in (self.soft, self.hard) if limit is not None), default=math.inf)
-        if self.quiet is not None:
-            self.due = min(self.due, self.silent_at)
+        self.due = min(math.inf if self.is_told else since + self.soft, since + self.hard, self.silent_at)
 
     @property
     def silent_at(self) -> float:
         """When it has been silent for too long, unless it says something before."""
-        return math.inf if self.quiet is None else max(self.since, self.beaten) + self.quiet
+        return max(self.since, self.beaten) + self.quiet
 
     @property
     def elapsed(self) -> float:
