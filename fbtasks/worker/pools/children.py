@@ -14,12 +14,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
+from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
 from fbtasks.run.interrupts import SOFT, STOP
+from fbtasks.run.invocation import invocation_of
 from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Said
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.channel import LONGEST
-from fbtasks.worker.pools.limits import HOOKS, Limits
+from fbtasks.worker.pools.limits import HOOKS, stopped
 from fbtasks.worker.pools.process import Child, Run
 from fbtasks.worker.pools.starting import Starter
 from fbtasks.worker.pools.wire import Ended, Reported
@@ -63,7 +65,7 @@ class ChildExecutor(Executor):
     ) -> None:
         self._mode = mode
         self._crash_limit = app.settings.crash_limit
-        self._limits = Limits(app)
+        self._tasks = app.tasks
         self._one = mode == "processes"
         self._count = concurrency if self._one else 1
         self._slots = 1 if self._one else concurrency
@@ -184,8 +186,14 @@ class ChildExecutor(Executor):
         return self._send(child, self._run_of(claim))
 
     def _run_of(self, claim: Claim) -> Run:
-        soft, hard, quiet = self._limits.of(claim)
-        return Run(claim, clock.monotonic(), soft or math.inf, hard or math.inf, quiet or math.inf)
+        options = self._tasks[claim.name].options
+        return Run(
+            claim,
+            clock.monotonic(),
+            options.soft_time_limit or math.inf,
+            options.time_limit or math.inf,
+            options.heartbeat_timeout or math.inf,
+        )
 
     def _send(self, child: Child, run: Run) -> bool:
         try:
@@ -426,7 +434,7 @@ class ChildExecutor(Executor):
                 logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
                 outcome = self._crash(how, len(to_blame) - 1)
             if run.outcome is None:
-                outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, child.status.step_of(task))
+                outcome = self._ended_by(child, run, outcome)
             self._ended.append(Finished(run.claim, outcome, run.elapsed))
         if child.ready and not killed and not to_blame:
             logger.error("A child process that ran no task ended %s.", how)
@@ -481,11 +489,17 @@ class ChildExecutor(Executor):
             return
         if run.outcome is not None:
             self._lose_patience(child, run)
+        elif run.failed is not None:
+            logger.error("%s is stopped: it has taken %g s.", run, HOOKS)
+            self._stop(child, run, RELEASED)
         elif now >= run.since + run.hard:
-            self._stop_late(child, run)
+            logger.error("%s is stopped at its time_limit.", run)
+            self._stop(child, run, TimeLimitExceeded(f"it was stopped at its time_limit of {run.hard:g} s"))
         elif now >= run.silent_at:
             logger.error("%s is stopped: it has not said for %g s that it is at work.", run, run.quiet)
-            self._stop(child, run, self._limits.silent(run.claim, child.status.step_of(run.number)))
+            timeout = f"its heartbeat_timeout of {run.quiet:g} s"
+            error = HeartbeatTimeout(f"it was stopped, since it had not called self.heartbeat() for {timeout}")
+            self._stop(child, run, error)
         else:
             self._tell_late(child, run, now)
 
@@ -495,30 +509,26 @@ class ChildExecutor(Executor):
             child.interrupt(run, SOFT)
         run.is_told = True
         run.begin(run.since)
-        if self._limits.invocation(run.claim).several:
+        if invocation_of(self._tasks[run.claim.name]).several:
             run.due = min(run.due, now + run.soft)
 
-    def _stop_late(self, child: Child, run: Run) -> None:
-        if run.failed is not None:
-            logger.error("%s is stopped: it has taken %g s.", run, HOOKS)
-            self._stop(child, run, RELEASED)
-        else:
-            logger.error("%s is stopped at its time_limit.", run)
-            self._stop(child, run, self._limits.exceeded(run.claim, child.status.step_of(run.number)))
+    def _ended_by(self, child: Child, run: Run, why: Outcome | TimeLimitExceeded) -> Outcome:
+        """The outcome of a run that ends by *why* in the call that it is in."""
+        task, step = self._tasks[run.claim.name], child.status.step_of(run.number)
+        outcome = stopped(task, run.claim, step, why) if isinstance(why, TimeLimitExceeded) else why
+        return invocation_of(task).ended(run.claim, outcome, step)
 
-    def _stop(self, child: Child, run: Run, outcome: Outcome) -> None:
+    def _stop(self, child: Child, run: Run, why: Outcome | TimeLimitExceeded) -> None:
         now = clock.monotonic()
         run.since = max(run.since, child.status.running().get(run.number, 0.0))
-        if run.failed is None:
-            step = child.status.step_of(run.number)
-            outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, step)
+        outcome = self._ended_by(child, run, why) if run.failed is None else RELEASED
         if not child.one:
             run.outcome = outcome
             if run.failed is None:
                 self._ended.append(Finished(run.claim, outcome, run.elapsed))
             child.interrupt(run, STOP)
             run.due = now + _UNWIND
-        elif run.failed is None and self._limits.is_transactional(run.claim) and child.ready:
+        elif run.failed is None and self._tasks[run.claim.name].options.transactional and child.ready:
             run.outcome = outcome
             child.interrupt(run, STOP)  # its rows are free when it has rolled back
             run.due = now + _ROLLBACK
