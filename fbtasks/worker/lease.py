@@ -83,14 +83,18 @@ class Lease:
                     os.getpid(),
                 )
 
-    def beat(self, session: Session, *, draining: bool) -> HeartbeatReply | None:
+    def drain(self) -> None:
+        """The worker is to end, as the next heartbeat says, which comes at once; from any thread."""
+        self._draining = True
+        self.beat_soon()
+
+    def beat(self, session: Session) -> HeartbeatReply | None:
         """Renews the lease when it is time. None when it is not."""
         now = clock.monotonic()
         if now < self.next_beat:
             return None
-        self._draining = draining
         run, conflicts = partial(session.run, point="heartbeat"), session.take_conflicts()
-        reply = self._registration.heartbeat(run, self.worker_id, draining=draining, conflicts=conflicts)
+        reply = self._registration.heartbeat(run, self.worker_id, draining=self._draining, conflicts=conflicts)
         if self.companion is not None:  # what it was held up, the worker was held up as well
             self.monitor.stalled_until = max(self.monitor.stalled_until, self.companion.shared.stalled_until)
         pause = self._registration.pause()
@@ -154,8 +158,8 @@ class Lease:
 
     def leave(self, session: Session) -> None:
         """Deletes the worker from the register."""
-        self.next_beat = 0.0
-        self.beat(session, draining=True)  # its last conflicts are counted
+        self.drain()
+        self.beat(session)  # its last conflicts are counted
         try:
             self._registration.unregister(session.run, self.worker_id)
         except ConflictError as error:

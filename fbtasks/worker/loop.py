@@ -25,12 +25,11 @@ from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.drain import LOCKED, OPENS, Burst, Drain
 from fbtasks.worker.duties import Duties, Promotion, Upkeep
-from fbtasks.worker.fetcher import POLL_FIRST, Fetcher
+from fbtasks.worker.fetcher import POLL_FIRST, Fetcher, Parked
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
-from fbtasks.worker.parked import Parked
 from fbtasks.worker.pools.base import Executor
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Loop:
         self._executor = executor
         self._options = options
         self.lease = Lease(app, options)
-        self.drain = Drain(options.grace, self.lease.beat_soon)
+        self.drain = Drain(options.grace, self.lease.drain)
         self._burst = Burst()
         self.connection = Connection(app.database, self.lease)
         self._waker = Waker()
@@ -209,8 +208,7 @@ class Loop:
 
     def _beat(self, session: Session) -> None:
         """Sends a heartbeat when it is time, and heeds what the answer says."""
-        draining = self.drain.begun
-        reply = self.lease.beat(session, draining=draining)
+        reply = self.lease.beat(session)
         if reply is None:
             return
         self._app.database.known.saw(reply.transaction)
@@ -228,7 +226,7 @@ class Loop:
             self._app.database.known.check()
         except DatabaseReplaced as error:
             self.drain.leave_database(error)
-        if not draining:
+        if not self.drain.begun:
             self.lease.rescue(session)
 
     def _note_lost(self, error: DatabaseError) -> None:
