@@ -149,14 +149,21 @@ class Dispatcher:
         self._claims += in_batches(kept, self._batches) if self._batches else kept
 
     def _admitted(self, claims: Iterable[Claim], check: Callable[[Claim], Claim | Outcome]) -> list[Claim]:
-        """What is to be handed out for *claims*: without those that end by *check*."""
-        admitted = []
-        for claim in claims:
-            found = check(claim)
-            if isinstance(found, Claim):
-                admitted.append(found)
-            else:
-                self._outcomes.end(claim, found)
+        """What is to be handed out for *claims*: without those that end by *check*. All go back when that raises."""
+        admitted: list[Claim] = []
+        left = deque(claims)
+        try:
+            while left:
+                found = check(left[0])
+                claim = left.popleft()
+                if isinstance(found, Claim):
+                    admitted.append(found)
+                else:
+                    self._outcomes.end(claim, found)
+        except BaseException:
+            for claim in (*admitted, *left):
+                self._outcomes.end(claim, RELEASED)
+            raise
         return admitted
 
     def _checked(self, session: Session, claim: Claim, moment: datetime | None) -> Claim | Outcome:
