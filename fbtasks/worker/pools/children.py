@@ -337,13 +337,14 @@ class ChildExecutor(Executor):
     def _hear(self, child: Child) -> bool:
         """Takes in what the child has said since the last time. Returns whether it is dead."""
         was_ready = child.ready
-        ended, dead = child.read()
+        said, dead = child.read()
         if child.ready and not was_ready:
             self._starter.ready()
-        while child.reported:
-            self._note(child, child.reported.pop(0))
-        for each in ended:
-            self._take(child, each)
+        for each in said:
+            if isinstance(each, Ended):
+                self._take(child, each)
+            else:
+                self._note(child, each)
         return dead
 
     def _note(self, child: Child, said: Reported) -> None:

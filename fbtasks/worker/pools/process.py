@@ -18,7 +18,7 @@ from fbtasks.tasks.call import Claim, Failed, Outcome
 from fbtasks.worker.pools.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.processes import Process, leave_descriptors, starting
-from fbtasks.worker.pools.wire import HOOK, Assignment, Ended, Reported, pack_word
+from fbtasks.worker.pools.wire import HOOK, Assignment, Ended, Ready, Reported, pack_word
 
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
@@ -140,8 +140,6 @@ class Child:
         """Why it cannot go on although it lives: the worker kills it."""
         self._next_look = 0.0
         self._hearing = Hearing(self._socket, longest)
-        self.reported: list[Reported] = []
-        """What its tasks have said to features, until it is taken out of here."""
         self.unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
@@ -189,28 +187,26 @@ class Child:
             while self.unsent:
                 self.unsent = self.unsent[self._socket.send(self.unsent, socket.MSG_DONTWAIT) :]
 
-    def read(self) -> tuple[list[Ended], bool]:
-        """What has ended since the last time, and whether the child is dead."""
+    def read(self) -> tuple[list[Ended | Reported], bool]:
+        """What has ended and was said to features since the last time, and whether the child is dead."""
         dead = self.process.ended  # asked first: what it said before it died is still read
         unheard = self._look()
         messages, over = self._hearing.messages()
         if over and not dead:
             self.fault = self.fault or self._hearing.junk or _CUT_OFF
-        ended: list[Ended] = []
+        said: list[Ended | Reported] = []
         for message in messages:
-            if isinstance(message, Ended):
-                ended.append(message)
-            elif isinstance(message, Reported):
-                self.reported.append(message)
+            if not isinstance(message, Ready):
+                said.append(message)
             elif self.ready:
                 self.fault = self.fault or "it said again whether it is ready"
             else:
                 self.ready, self.message, self.for_now = not message.why_not, *message
-        if ended:
-            self.stuck = False
-        if unheard and not dead and not self.fault and not unheard.issubset(each.task for each in ended):
+        ended = {each.task for each in said if isinstance(each, Ended)}
+        self.stuck = self.stuck and not ended
+        if not dead and not self.fault and not unheard <= ended:
             self.fault = "it said how a task had ended in a way that was not heard"
-        return ended, dead or bool(self.fault)
+        return said, dead or bool(self.fault)
 
     def _look(self) -> set[int]:
         """From time to time: the runs whose ends have been said by now, and were not read before."""
