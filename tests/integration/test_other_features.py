@@ -190,7 +190,7 @@ def test_a_worker_without_it_parks_the_task_and_says_why(with_audit, without, ca
     drain(without)
     assert plain.get(timeout=0) == 7
     (said,) = [record.getMessage() for record in caplog.records if "parked" in record.getMessage()]
-    assert said.startswith("1 task named 'add' is parked: this worker has no feature audit, which it needs.")
+    assert said.startswith("Tasks named 'add' are parked: this worker has no feature audit, which they need.")
     found = service.get_task(without.database, waiting.id)
     assert found.row.state is State.PARKED
     assert found.row.error_msg == "it needs the feature audit"
