@@ -8,7 +8,7 @@ PACKAGE FBTASKS_PROGRESS^
 -- Notes how far a task has come, unless its claim has ended, or another transaction holds the row: outcomes are
 -- written with it, which nothing of this is to hinder.
 PROCEDURE PUT_PROGRESS (ID BIGINT, CLAIM_ID BIGINT, WORD VARCHAR(50) CHARACTER SET UTF8 COLLATE UTF8,
-    META VARCHAR(8000) CHARACTER SET OCTETS)
+    META QUEUE_MSG_DATA)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE ROW_ID BIGINT;
@@ -56,7 +56,7 @@ PACKAGE FBTASKS_PROGRESS_API^
 -- What a task that runs has said last. No row for one that does not run, has said nothing, or is not known to the
 -- caller.
 PROCEDURE READ_PROGRESS (ID BIGINT)
-RETURNS (WORD VARCHAR(50) CHARACTER SET UTF8 COLLATE UTF8, META VARCHAR(8000) CHARACTER SET OCTETS)
+RETURNS (WORD VARCHAR(50) CHARACTER SET UTF8 COLLATE UTF8, META QUEUE_MSG_DATA)
 AS
     DECLARE MERGED_BY QUEUE_USER;
     DECLARE ENQUEUED_BY QUEUE_USER;
