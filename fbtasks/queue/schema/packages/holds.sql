@@ -32,25 +32,46 @@ BEGIN
     RETURN STATE;
 END^
 
--- Locks an owner of lanes, a limit or a subscription, unless another transaction has it: READ_ID is NULL then. Whoever
--- has it writes its lanes, and sees all that was done under that lock before. Notes that were read have numbers from
--- READ_ID on to -1, and are deleted in another transaction than the one that has read them: then these numbers are not
+-- Locks an owner of lanes, a limit or a subscription, unless another transaction has it: NULL then. Whoever has it writes
+-- its lanes, and sees all that was done under that lock before. Notes that were read have numbers from the one that is
+-- returned on to -1, and are deleted in another transaction than the one that has read them: then these numbers are not
 -- met again, however old the oldest snapshot is.
-PROCEDURE TRY_LOCK_OWNER (OWNER_ID INTEGER)
-RETURNS (READ_ID BIGINT, MARK_ID BIGINT, LAST_LANE BIGINT)
+FUNCTION LOCKED_OWNER (OWNER_ID INTEGER)
+RETURNS BIGINT
 AS
+    DECLARE READ_ID BIGINT;
     DECLARE DELETED BIGINT;
     DECLARE LAST_TX BIGINT;
 BEGIN
-    SELECT -D.NOTES_READ, D.NOTES_DELETED, D.MARK_ID, D.LAST_LANE, D.LAST_TX FROM QUEUE_DISPATCH D
-        WHERE D.SUBSCRIPTION_ID = :OWNER_ID FOR UPDATE WITH LOCK SKIP LOCKED
-        INTO :READ_ID, :DELETED, :MARK_ID, :LAST_LANE, :LAST_TX;
+    SELECT -NOTES_READ, NOTES_DELETED, LAST_TX FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID = :OWNER_ID
+        FOR UPDATE WITH LOCK SKIP LOCKED INTO :READ_ID, :DELETED, :LAST_TX;
     IF (READ_ID < -DELETED AND LAST_TX <> CURRENT_TRANSACTION) THEN
-        DELETE FROM QUEUE_NOTE N WHERE N.OWNER_ID = :OWNER_ID AND N.ID BETWEEN :READ_ID AND -:DELETED - 1;
+        DELETE FROM QUEUE_NOTE WHERE OWNER_ID = :OWNER_ID AND ID BETWEEN :READ_ID AND -:DELETED - 1;
+    RETURN READ_ID;
 END^
 
--- Notes up to which number the notes of an owner have been read: from the READ_ID that TRY_LOCK_OWNER told,
--- WAS_READ_ID, behind which none is left but what the same transaction had read before.
+-- Reads up to MOST notes of an owner that is locked, and marks each: it has a number below READ_ID then, and is met no
+-- more. What is noted meanwhile is read the next time.
+PROCEDURE NOTES (OWNER_ID INTEGER, READ_ID BIGINT, MOST INTEGER)
+RETURNS (LAST_READ_ID BIGINT, KIND QUEUE_MARK, LANE BIGINT, TASK_ID BIGINT)
+AS
+    DECLARE ID BIGINT;
+    DECLARE UP_TO_ID BIGINT;
+BEGIN
+    LAST_READ_ID = READ_ID;
+    UP_TO_ID = GEN_ID(QUEUE_NOTE_SEQ, 0);
+    FOR SELECT FIRST (:MOST) ID, KIND, LANE, TASK_ID FROM QUEUE_NOTE
+        WHERE OWNER_ID = :OWNER_ID AND ID > 0 AND IIF(ID > :UP_TO_ID, ID > 4611686018427387904, TRUE)
+        ORDER BY OWNER_ID, ID INTO :ID, :KIND, :LANE, :TASK_ID DO
+    BEGIN
+        LAST_READ_ID = LAST_READ_ID - 1;
+        UPDATE QUEUE_NOTE SET ID = :LAST_READ_ID, QUEUE = NULL WHERE OWNER_ID = :OWNER_ID AND ID = :ID;
+        SUSPEND;
+    END
+END^
+
+-- Notes up to which number the notes of an owner have been read: from the one that LOCKED_OWNER told, WAS_READ_ID,
+-- behind which none is left but what the same transaction had read before.
 PROCEDURE HAS_READ (OWNER_ID INTEGER, WAS_READ_ID BIGINT, READ_ID BIGINT)
 AS
 BEGIN
@@ -149,26 +170,39 @@ BEGIN
     POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Notes that the lane of an owner has let a task in, whose SORT_KEY there says so: it waits for the next one that it
--- has to pass, or else is to be claimed. IS_CLAIMED is 1 when QUEUE, which is asking, is its own. In another queue it
--- becomes ready.
-PROCEDURE PASS (
-    TASK_ID BIGINT, STEP SMALLINT, SORT_KEY SMALLINT, TASK_QUEUE QUEUE_NAME, PRIORITY_RANK SMALLINT,
-    SUSPECT SMALLINT, QUEUE QUEUE_NAME)
-RETURNS (IS_CLAIMED SMALLINT)
+-- Lets a task in that waits in the line of a lane, whose SORT_KEY there says so. VERDICT: C QUEUE, which is asking, is to
+-- claim it; N it waits for the next one that it has to pass, or is ready in another queue; E it had expired, and is
+-- cancelled; H it does not wait, by hand; L another transaction has it locked.
+PROCEDURE LET_IN (TASK_ID BIGINT, STEP SMALLINT, SORT_KEY SMALLINT, QUEUE QUEUE_NAME, NOW_UTC TIMESTAMP)
+RETURNS (VERDICT QUEUE_MARK)
 AS
+    DECLARE STATE SMALLINT;
+    DECLARE TASK_QUEUE QUEUE_NAME;
+    DECLARE PRIORITY_RANK SMALLINT;
+    DECLARE SUSPECT SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE WAITS SMALLINT = 0;
 BEGIN
-    IS_CLAIMED = 0;
-    UPDATE QUEUE_HOLD H SET SORT_KEY = :SORT_KEY WHERE H.TASK_ID = :TASK_ID AND H.STEP = :STEP;
-    IF (EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = :TASK_ID AND H.STEP > :STEP AND H.SORT_KEY < 30000)) THEN
-        EXECUTE PROCEDURE NEXT_HOLD(TASK_ID, PRIORITY_RANK, TASK_QUEUE) RETURNING_VALUES WAITS;
-    IF (WAITS = 0 AND TASK_QUEUE = QUEUE AND SUSPECT = 0) THEN
-        IS_CLAIMED = 1;
-    ELSE IF (WAITS = 0) THEN
+    EXECUTE PROCEDURE TRY_LOCK_TASK(TASK_ID, '4')
+        RETURNING_VALUES STATE, TASK_QUEUE, PRIORITY_RANK, SUSPECT, EXPIRE_TIME;
+    VERDICT = CASE WHEN STATE IS NOT NULL THEN IIF(EXPIRE_TIME <= NOW_UTC, 'E', 'N')
+        WHEN EXISTS(SELECT 1 FROM QUEUE_TASK WHERE ID = :TASK_ID AND STATE = 4) THEN 'L' ELSE 'H' END;
+    IF (VERDICT = 'E') THEN
+        EXECUTE PROCEDURE CANCEL_WAITING(TASK_ID, 'expired before it began');
+    ELSE IF (VERDICT <> 'L') THEN
+        UPDATE QUEUE_HOLD SET SORT_KEY = IIF(:VERDICT = 'H', 20000, :SORT_KEY)
+            WHERE TASK_ID = :TASK_ID AND STEP = :STEP;
+    IF (VERDICT = 'N') THEN
     BEGIN
-        UPDATE QUEUE_TASK T SET STATE = 0 WHERE T.ID = :TASK_ID;
-        POST_EVENT 'fbtasks:queue:' || TASK_QUEUE;
+        IF (EXISTS(SELECT 1 FROM QUEUE_HOLD WHERE TASK_ID = :TASK_ID AND STEP > :STEP AND SORT_KEY < 30000)) THEN
+            EXECUTE PROCEDURE NEXT_HOLD(TASK_ID, PRIORITY_RANK, TASK_QUEUE) RETURNING_VALUES WAITS;
+        IF (WAITS = 0 AND TASK_QUEUE = QUEUE AND SUSPECT = 0) THEN
+            VERDICT = 'C';
+        ELSE IF (WAITS = 0) THEN
+        BEGIN
+            UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = :TASK_ID;
+            POST_EVENT 'fbtasks:queue:' || TASK_QUEUE;
+        END
     END
 END^
 
