@@ -1,5 +1,5 @@
 -- The queue: live tasks, what became of them, and the processes that work. What moves them is in packages/. All times
--- are UTC in plain TIMESTAMP columns. Needs Firebird 5 (SKIP LOCKED), dialect 3, pages of 4096 bytes or more. What
+-- are UTC in plain TIMESTAMP columns. Needs Firebird 5, dialect 3, pages of 4096 bytes or more. What
 -- stands between two COMMIT is one transaction, which makes a new queue in half the time of one for each statement.
 SET TERM ^ ;
 

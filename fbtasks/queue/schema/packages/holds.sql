@@ -32,10 +32,10 @@ BEGIN
     RETURN STATE;
 END^
 
--- Locks an owner of lanes, a limit or a subscription, unless another transaction has it: NULL then. Whoever has it writes
--- its lanes, and sees all that was done under that lock before. Notes that were read have numbers from the one that is
--- returned on to -1, and are deleted in another transaction than the one that has read them: then these numbers are not
--- met again, however old the oldest snapshot is.
+-- Locks an owner of lanes, a limit or a subscription, unless another transaction has it: NULL then. Whoever has it
+-- writes its lanes, and sees all that was done under that lock before. Notes that were read have numbers from the one
+-- that is returned on to -1, and are deleted in another transaction than the one that has read them: then these numbers
+-- are not met again, however old the oldest snapshot is.
 FUNCTION LOCKED_OWNER (OWNER_ID INTEGER)
 RETURNS BIGINT
 AS
@@ -170,8 +170,8 @@ BEGIN
     POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Lets a task in that waits in the line of a lane, whose SORT_KEY there says so. VERDICT: C QUEUE, which is asking, is to
--- claim it; N it waits for the next one that it has to pass, or is ready in another queue; E it had expired, and is
+-- Lets a task in that waits in the line of a lane, whose SORT_KEY there says so. VERDICT: C QUEUE, which is asking, is
+-- to claim it; N it waits for the next one that it has to pass, or is ready in another queue; E it had expired, and is
 -- cancelled; H it does not wait, by hand; L another transaction has it locked.
 PROCEDURE LET_IN (TASK_ID BIGINT, STEP SMALLINT, SORT_KEY SMALLINT, QUEUE QUEUE_NAME, NOW_UTC TIMESTAMP)
 RETURNS (VERDICT QUEUE_MARK)

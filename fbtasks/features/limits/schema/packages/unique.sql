@@ -184,8 +184,8 @@ BEGIN
             MATCHING (OWNER_ID, LANE);
 END^
 
--- Lets in the holder of a key whose moment has come. VERDICT is as FBTASKS_CORE.LET_IN has it, or R when there is no room
--- for it.
+-- Lets in the holder of a key whose moment has come. VERDICT is as FBTASKS_CORE.LET_IN has it, or R when there is no
+-- room for it.
 PRIVATE PROCEDURE LET_HOLDER_IN (
     LIMIT_ID INTEGER, LANE BIGINT, HOLDER_ID BIGINT, WAITS SMALLINT, QUEUE QUEUE_NAME, ROOM INTEGER,
     READY_RANK SMALLINT, LESS_SAME INTEGER, LESS_HIGHER INTEGER, NOW_UTC TIMESTAMP, UNIQUE_UNTIL QUEUE_WORD,

@@ -51,30 +51,20 @@ BEGIN
         EXECUTE PROCEDURE FBTASKS_PRODUCER.PUT_PAYLOAD(TASK_ID, BODY);
 END^
 
--- Has a schedule tick that is to tick at EXPECTED: enqueues its task for TICK (NULL: for none, since it was missed)
--- and moves on to NEXT_TIME. DONE is 0 when that is not to be done (any more), and 2 when another transaction is at
--- it. The clock is the database's.
+-- Has a schedule tick that is to tick at EXPECTED: enqueues its task for TICK (NULL: for none, since it was missed) and
+-- moves on to NEXT_TIME. DONE is 0 when that is not to be done (any more); of two at once the second is in conflict.
+-- The clock is the database's.
 PROCEDURE TICK (ID INTEGER, VERSION INTEGER, EXPECTED TIMESTAMP, TICK TIMESTAMP, NEXT_TIME TIMESTAMP)
 RETURNS (DONE SMALLINT)
 AS
-    DECLARE IS_IT SMALLINT;
     DECLARE TASK_ID BIGINT;
 BEGIN
-    DONE = 2;
-    FOR SELECT IIF(S.VERSION = :VERSION AND S.NEXT_TIME = :EXPECTED AND S.STATE = 'active', 1, 0) AS IS_IT
-        FROM QUEUE_SCHEDULE S
-        WHERE S.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :IS_IT AS CURSOR C DO
-    BEGIN
-        DONE = 0;
-        IF (IS_IT = 1 AND EXPECTED <= QUEUE_NOW()) THEN
-        BEGIN
-            UPDATE QUEUE_SCHEDULE S SET NEXT_TIME = :NEXT_TIME, LAST_TIME = COALESCE(:TICK, S.LAST_TIME)
-                WHERE CURRENT OF C;
-            IF (TICK IS NOT NULL) THEN
-                EXECUTE PROCEDURE ENQUEUE_SCHEDULED(ID, TICK) RETURNING_VALUES TASK_ID;
-            DONE = 1;
-        END
-    END
+    UPDATE QUEUE_SCHEDULE SET NEXT_TIME = :NEXT_TIME, LAST_TIME = COALESCE(:TICK, LAST_TIME)
+        WHERE ID = :ID AND VERSION = :VERSION AND NEXT_TIME = :EXPECTED AND STATE = 'active'
+            AND :EXPECTED <= QUEUE_NOW();
+    DONE = ROW_COUNT;
+    IF (DONE = 1 AND TICK IS NOT NULL) THEN
+        EXECUTE PROCEDURE ENQUEUE_SCHEDULED(ID, TICK) RETURNING_VALUES TASK_ID;
     SUSPEND;
 END^
 
