@@ -46,9 +46,11 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
     TEXT_HASH QUEUE_HASH,
     -- The first of the IDs that were set aside before the trigger was active, for rows that existed already.
     FIRST_ID BIGINT,
-    -- Of the handler of an event, while it is active: DIRECT of its row in QUEUE_HANDLER.
+    -- Of the handler of an event: which one, and while it is active DIRECT of its row in QUEUE_HANDLER.
+    EVENT QUEUE_NAME,
     DIRECT SMALLINT DEFAULT 0 NOT NULL
 )^
+CREATE INDEX QUEUE_SUBSCRIPTION_EVENT ON QUEUE_SUBSCRIPTION (EVENT)^
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 
 -- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.FEED. Its key has a number of
@@ -71,19 +73,14 @@ CREATE TABLE QUEUE_CHANGE (
     CONSTRAINT QUEUE_CHANGE_LANE UNIQUE (SUBSCRIPTION_ID, NEWS, LANE, ID)
 )^
 
--- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is
--- silent, and the event is neither given to it nor kept for it. KEYED: 1 when those of one order key keep their
--- order; else the log has one lane.
-CREATE TABLE QUEUE_HANDLER (
-    EVENT QUEUE_NAME NOT NULL,
-    SUBSCRIPTION_ID INTEGER NOT NULL,
-    DIRECT SMALLINT NOT NULL,
-    KEYED QUEUE_FLAG,
-    NAME QUEUE_TEXT NOT NULL,
-    QUEUE QUEUE_NAME NOT NULL,
-    PRIORITY_RANK QUEUE_RANK,
-    CONSTRAINT QUEUE_HANDLER_EVENT PRIMARY KEY (EVENT, SUBSCRIPTION_ID)
-)^
+-- What the raising of an event reads. DIRECT: 0 it goes through the log, which keeps it while the handler is not
+-- active; 1 only with an order key; 2 never; -1 it is silent, and the event is neither given to it nor kept for it.
+-- KEYED: 1 when those of one order key keep their order; else the log has one lane.
+CREATE VIEW QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, KEYED, NAME, QUEUE, PRIORITY_RANK)
+AS
+    SELECT EVENT, ID, CASE STATE WHEN 'active' THEN DIRECT WHEN 'silent' THEN -1 ELSE 0 END,
+            IIF(ORDERING = 'key', 1, 0), NAME, QUEUE, PRIORITY_RANK
+        FROM QUEUE_SUBSCRIPTION WHERE EVENT IS NOT NULL AND ENDS = 0 AND STATE <> 'dropped'^
 
 INSERT INTO QUEUE_COLLECTED (TABLE_NAME) VALUES ('QUEUE_CHANGE')^
 

@@ -34,10 +34,7 @@ AS
 BEGIN
     DELETE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE = 5;
     IF (ROW_COUNT = 1) THEN
-    BEGIN
-        DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
         DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
-    END
 END^
 
 -- Makes ready what follows a node that has succeeded.
