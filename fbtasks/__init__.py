@@ -1,6 +1,8 @@
 """Background tasks for applications whose data lives in Firebird: the queue is a table of your database."""
 
+import sys
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -139,19 +141,13 @@ def __getattr__(name: str) -> Any:
 
 def _unknown(name: str) -> AttributeError | ImportError:
     """The error for a name that is not there: for a word of Celery's it says what to use here."""
-    import sys
-    from opcode import opmap
-
     missing = f"module {__name__!r} has no attribute {name!r}"
-    frame = sys._getframe(2)
-    looks_for_submodule = frame.f_globals.get("__name__") == "importlib._bootstrap"
-    if looks_for_submodule or name.startswith("__"):
+    imports = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
+    if name.startswith("__") or (imports and PathFinder.find_spec(f"{__name__}.{name}", __path__)):
         return AttributeError(missing, name=name)
-    from fbtasks.tasks.celery_words import NAMES, instead
+    from fbtasks.tasks.celery_words import instead
 
-    # "from fbtasks import NAME" replaces the text of an AttributeError, and keeps that of an ImportError.
-    if frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]:
-        return ImportError(
-            f"cannot import name {name!r} from {__name__!r}{instead(name, NAMES, __all__)}", name=__name__
-        )
-    return AttributeError(f"{missing}{instead(name, NAMES, __all__)}", name=name)
+    answer = instead(name, "names", known=__all__)
+    if imports:  # "from fbtasks import NAME" replaces the text of an AttributeError, and keeps that of an ImportError
+        return ImportError(f"cannot import name {name!r} from {__name__!r}{answer}", name=__name__)
+    return AttributeError(f"{missing}{answer}", name=name)

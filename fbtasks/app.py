@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
+from functools import cached_property, partial
+from typing import Annotated, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from fbtasks.config import Settings
 from fbtasks.contrib.celery import Celery
@@ -25,13 +25,12 @@ from fbtasks.features.queues import Queues
 from fbtasks.features.queues.definition import QueueDefinition, QueueOptions
 from fbtasks.features.schedules import Schedules
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions, TickOptions
-from fbtasks.features.schedules.periodic import adding
 from fbtasks.features.sources import Sources
 from fbtasks.features.sources import options as sources
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import EventSource, event_name
-from fbtasks.features.sources.task import FedTask, fed_decorator
+from fbtasks.features.sources.task import FedTask
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
@@ -39,16 +38,17 @@ from fbtasks.features.workflows.node_result import NodeResult
 from fbtasks.features.workflows.task import StepTask
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.notify.outcomes import OutcomeReader
-from fbtasks.queue.notify.results import ResultListener, Waiter
+from fbtasks.queue.notify.results import ResultListener
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.declare import options_of, refuse_unknown, shows, takes, typed
+from fbtasks.tasks.celery_words import AnswersCelery
+from fbtasks.tasks.declare import options_of, refuse_unknown, shows, typed
 from fbtasks.tasks.definition import define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import check_class
-from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
-from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, unknown, with_options
+from fbtasks.tasks.middleware import Middlewares, enqueue_through
+from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
 
 O = ParamSpec("O")  # noqa: E741  # options
@@ -127,6 +127,13 @@ class Periodic(TaskOptions, TickOptions):
 
 
 @dataclass(frozen=True)
+class AddPeriodic(ScheduleOptions):
+    """All that ``app.add_periodic()`` takes, as for :class:`Periodic`."""
+
+    task: Task[..., Any] | str
+
+
+@dataclass(frozen=True)
 class QueueArguments(QueueLimits, QueueOptions):
     """All that ``app.queue()`` takes. No record of it is made: signatures and type checkers have it from here."""
 
@@ -179,7 +186,7 @@ shared_task = task
 """Celery's word for it."""
 
 
-class FBTasks:
+class FBTasks(AnswersCelery):
     """An application's tasks and the database that holds their queue.
 
     *url* names the database (default: the environment's FBTASKS_URL, else ``fbtasks.fdb`` in the working
@@ -187,8 +194,16 @@ class FBTasks:
     docs/reference/options.md. Nothing is opened before the first use.
     """
 
-    @takes(Settings, unknown("option of FBTasks", "APP_OPTIONS", Settings, kind=ConfigurationError))
-    def __init__(self, settings: Settings) -> None:
+    _known_as = "an app"
+
+    @typed(Settings)
+    def __init__(self, *values: Any, **options: Any) -> None:
+        refuse_unknown("option of FBTasks", options, Settings, error=ConfigurationError)
+        try:
+            inspect.signature(FBTasks).bind(*values, **options)
+        except TypeError as error:  # in the words of what was called
+            raise TypeError(f"FBTasks() got wrong arguments: {error}") from None
+        settings = Settings(*values, **options)
         self.name = settings.name
         self.settings = settings
         accepted = settings.accept_content
@@ -219,14 +234,6 @@ class FBTasks:
         self.outcomes = OutcomeReader(self.database, self._listener)
         keep_app(self)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import APP_ATTRIBUTES, no_attribute
-
-            raise AttributeError(no_attribute("an app", name, APP_ATTRIBUTES), name=name, obj=self)
-
     def __repr__(self) -> str:
         return f"<FBTasks {self.name!r} at {self.settings.url}>"
 
@@ -254,7 +261,7 @@ class FBTasks:
     def _options(self, base: Any, member: str) -> type[Any]:
         return with_options(base, *(found for each in self.features if (found := getattr(each, member)) is not None))
 
-    @fed_decorator(OnChange)
+    @typed(OnChange)
     def on_change(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for changes of a table: ``@app.on_change("ORDERS", update=("STATUS",))``.
 
@@ -264,7 +271,7 @@ class FBTasks:
         """
         return self.features["sources"].define(ChangeSource, "on_change", {"table": table, **options})  # type: ignore[no-any-return]
 
-    @fed_decorator(OnEvent)
+    @typed(OnEvent)
     def on_event(self, event: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for an event: ``@app.on_event("order.paid")``.
 
@@ -273,7 +280,7 @@ class FBTasks:
         """
         return self.features["sources"].define(EventSource, "on_event", {"event": event, **options})  # type: ignore[no-any-return]
 
-    @fed_decorator(Periodic)
+    @typed(Periodic)
     def periodic(self, *unnamed: Any, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Has workers call a task again and again: ``@app.periodic(cron="@daily")`` above ``@app.task``, or alone.
 
@@ -283,8 +290,8 @@ class FBTasks:
         """
         return self.features["schedules"].decorator(unnamed, options)  # type: ignore[no-any-return]
 
-    @adding(ScheduleOptions)
-    def add_periodic(self, task: Task[..., Any] | str, /, **options: Any) -> Schedule:
+    @typed(AddPeriodic)
+    def add_periodic(self, task: Task[..., Any] | str, **options: Any) -> Schedule:
         """The same without a decorator: ``app.add_periodic(report, every=timedelta(hours=1), args=(7,))``.
 
         *task* may be the name of another app's task. Raises what :meth:`periodic` raises.
@@ -305,8 +312,7 @@ class FBTasks:
         into a queue of which nothing is known there. Without options it takes back what was said before. Raises
         :class:`ConfigurationError` for options that cannot be, and for a queue that is defined twice.
         """
-        refuse = unknown("option of a queue", "APP_OPTIONS", QueueArguments, kind=ConfigurationError)
-        refuse_unknown(QueueArguments, options, refuse)
+        refuse_unknown("option of a queue", options, QueueArguments, error=ConfigurationError)
         limits = {option: options.pop(option) for option in options_of(QueueLimits) if option in options}
         definition: QueueDefinition = self.features["queues"].define(name, options)
         if limits or "limits" in self.features:
@@ -323,7 +329,7 @@ class FBTasks:
         """
         return self.features["limits"].define(name, options)  # type: ignore[no-any-return]
 
-    @fed_decorator(PollTable)
+    @typed(PollTable)
     def poll_table(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for rows of a table: ``@app.poll_table("INBOX", status="STATUS", ...)``.
 
@@ -449,22 +455,18 @@ class FBTasks:
         task = self.tasks.get(task_name("name", name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
-        arounds, given = self.middlewares.enqueue, as_arguments(args, kwargs)
-        if not arounds:
-            return self.enqueue_calls([self.call_by_name(name, *given, **options)])[0]
-        return enqueue_through(
-            arounds,
-            [OutgoingCall(name, *given, {**options})],
-            lambda each: self.call_by_name(name, *as_arguments(each.args, each.kwargs), **each.options),
-            self.enqueue_calls,
-        )[0]
+        arounds, make = self.middlewares.enqueue, partial(self.call_by_name, name)
+        return enqueue_through(arounds, name, [(args, kwargs)], options, make, self.enqueue_calls)[0]
 
     def known_task(self, name: str) -> Task[..., Any] | None:
         """The task of that name, where it is defined by now. No module is imported."""
         return self._tasks.get(name)
 
-    def call_by_name(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Call:
+    def call_by_name(
+        self, name: str, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, **options: Any
+    ) -> Call:
         """A call of a task that this process need not know, as a record for the queue."""
+        args, kwargs = as_arguments(args, kwargs)
         call = self.enqueuer.make_call(name, args, kwargs, **options)
         for feature in self._preparing:
             call = feature.prepare(call, None, args, kwargs)
@@ -532,10 +534,6 @@ class FBTasks:
     def migrate(self) -> list[int]:
         """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
         return migrate(self.database).applied
-
-    def waiting(self) -> AbstractContextManager[Waiter]:
-        """A wait that ends early when some task finishes."""
-        return self._listener.waiter()
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""

@@ -104,11 +104,20 @@ class Every(Duty):
     """A part of upkeep: done at the start, then every so many seconds, and after one second while there is more."""
 
     def __init__(
-        self, name: str, seconds: float, part: Callable[[Session], bool], *, feeds: bool = False, apart: bool = False
+        self,
+        name: str,
+        seconds: float,
+        part: Callable[[Session], bool],
+        *,
+        feeds: bool = False,
+        apart: bool = False,
+        at_start: bool = True,
     ) -> None:
         """*part* returns whether there is more. *feeds*: it makes tasks, so a worker does not leave before its end.
 
-        *apart*: it may wait for something else than the database (:attr:`Duty.apart`).
+        *apart*: it may wait for something else than the database (:attr:`Duty.apart`). *at_start* False: the first turn
+        comes at a random moment of the first so many seconds. Then the start of a worker costs nothing for it, and
+        workers that live for a short time take as many turns a day as one that runs all the time.
         """
         self.name = name
         self.apart = apart
@@ -116,7 +125,7 @@ class Every(Duty):
         self._part = part
         self._makes_tasks = feeds
         self._more = False
-        self._next = 0.0
+        self._next = 0.0 if at_start else clock.within(seconds)
 
     def due(self) -> float:
         """When its time comes."""

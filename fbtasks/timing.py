@@ -6,6 +6,7 @@ within one process: how long something took, and what a datetime given by a call
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -18,6 +19,11 @@ LONGEST: Final = timedelta(days=36_525)
 
 monotonic = time.monotonic
 """Seconds from an arbitrary start; never goes back."""
+
+
+def within(seconds: float) -> float:
+    """A monotonic time at random in the next so many seconds."""
+    return monotonic() + random.random() * seconds  # noqa: S311  # no secret
 
 
 def utcnow() -> datetime:

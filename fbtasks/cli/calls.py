@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import click
@@ -23,9 +24,10 @@ from fbtasks.errors import (
     UnknownQueueError,
     UnknownTaskError,
 )
-from fbtasks.queue.operations import tasks
-from fbtasks.queue.operations.tasks import TaskStatus
+from fbtasks.queue import results
+from fbtasks.queue.operations.tasks import find_number
 from fbtasks.states import State
+from fbtasks.tasks.call import Stored
 from fbtasks.tasks.options import task_name
 
 
@@ -55,7 +57,7 @@ def call(
             sent = app.send_task(
                 name, args, kwargs, queue=queue, priority=priority, countdown=countdown, task_id=task_id
             )
-        number = tasks.number_of(app.database, sent.id) if as_json else None
+        number = app.database.use(partial(results.find_id, task=sent.id)) if as_json else None
     if sent.duplicate and task_id is None:
         say(f"{name} is unique, and task {sent.id} stands for this call; nothing was enqueued.", err=True)
     elif sent.duplicate:
@@ -94,36 +96,33 @@ def _check_known(app: FBTasks, name: str) -> None:
 def result(database: DatabaseArgs, task_id: str, timeout: float, as_json: bool) -> None:
     """Print the result of a task as JSON."""
     with database.opened() as app:
-        number = tasks.find_number(app.database, task_id)
+        number = find_number(app.database, task_id)
         try:
             value = app.AsyncResult(task_id).get(timeout=timeout)
         except Exception as error:
-            status = tasks.get_task_status(app.database, number)
-            if as_json and status.state not in (None, State.SUCCEEDED):  # an unreadable result is an error alone
-                print_json(_answer(number, status, None))
-            _explain(task_id, status, error)
+            found = app.database.use(partial(results.state, task=number))
+            stored = app.database.use(partial(results.outcome, task=number))
+            state = None if found is None else found[0]
+            if as_json and state is not None and state is not State.SUCCEEDED:  # an unreadable result is an error alone
+                _print(number, state, stored=stored)
+            _explain(task_id, state, stored, error)
             raise
     if as_json:
-        print_json(_answer(number, TaskStatus(State.SUCCEEDED, None), value))
+        _print(number, State.SUCCEEDED, value)
     else:
         print_json(value, indent=None)
 
 
-def _answer(number: int, status: TaskStatus, value: Any) -> dict[str, Any]:
-    """Returns what ``result --json`` prints."""
-    stored = status.stored
-    return {
-        "id": number,
-        "state": None if status.state is None else status.state.name.lower(),
-        "result": value,
-        "error_type": None if stored is None else stored.error_type,
-        "error_msg": None if stored is None else stored.error_msg,
-    }
+def _print(number: int, state: State, value: Any = None, stored: Stored | None = None) -> None:
+    """Prints the answer of ``result --json``."""
+    error_type, error_msg = (None, None) if stored is None else (stored.error_type, stored.error_msg)
+    print_json(
+        {"id": number, "state": state.name.lower(), "result": value, "error_type": error_type, "error_msg": error_msg}
+    )
 
 
-def _explain(task_id: str, status: TaskStatus, error: Exception) -> None:
+def _explain(task_id: str, state: State | None, stored: Stored | None, error: Exception) -> None:
     """Raises an error that names the task as the user did, and says what to do. Returns when *error* says it better."""
-    state, stored = status.state, status.stored
     if stored is not None and stored.state is State.FAILED:
         first = failure(stored.error_type, stored.error_msg).partition("\n")[0].strip()
         raise FBTasksError(f"task {task_id} failed: {first} (the traceback: fbtasks inspect task {task_id})") from error

@@ -34,7 +34,7 @@ COMMANDS: Final[Table] = {
         "call": "Enqueue a task by its name and print its id.",
         "result": "Print the result of a task as JSON.",
     },
-    "fbtasks.cli.sql": {"sql": "Run SQL statements, at a prompt or from a pipe; read-only unless --write."},
+    "fbtasks.cli.sql": {"sql": "Run SQL statements, given or from a pipe; read-only unless --write."},
     "fbtasks.cli.database": {
         "migrate": "Create or update the tables of the queue; with -A, also what the app defines beside its tasks.",
         "adopt": "Let workers run the tasks of a restored or moved database.",

@@ -97,20 +97,19 @@ class CommandGroup(click.Group):
         return name, command, rest
 
     def _no_command(self, ctx: click.Context, name: str) -> str:
-        from fbtasks.tasks.celery_words import COMMANDS as WORDS
-        from fbtasks.tasks.celery_words import INSPECT_COMMANDS, instead
+        from fbtasks.tasks.celery_words import instead
 
-        words = {"": WORDS, "inspect ": INSPECT_COMMANDS}.get(self.place, {})
-        shown = CommandGroup(place="inspect ").table(ctx, name)
-        if words and name not in words and (name in shown or name in INSPECT_COMMANDS):
-            words = {name: INSPECT_COMMANDS.get(name, f"use fbtasks inspect {name}")}
-        said = f"No such command {name!r}{instead(name, words, self.list_commands(ctx))}"
+        places = {"": ("command", "command of inspect"), "inspect ": ("command of inspect",)}.get(self.place, ())
+        answer = instead(name, *places, known=self.list_commands(ctx))
+        if places and name in CommandGroup(place="inspect ").table(ctx, name):
+            answer = f": use fbtasks inspect {name}."
+        said = f"No such command {name!r}{answer}"
         path = ctx.meta.get(_APP)
         if path is not None:
             from fbtasks.run.importing import import_app
 
             import_app(path)  # raises what is wrong with an app that may have it
-        elif name not in words:
+        elif not answer.startswith(":"):
             said += " Commands of an app's own features need -A APP."
         return said
 
@@ -153,16 +152,16 @@ def _no_such(ctx: click.Context, module: str, place: str, why: str) -> Exception
 
 def _no_option(error: click.NoSuchOption) -> click.UsageError:
     """Returns the error for an option that does not exist, with what to use instead."""
-    from fbtasks.tasks.celery_words import COMMAND_OPTIONS, instead
+    from fbtasks.tasks.celery_words import instead
 
-    words = dict(COMMAND_OPTIONS["fbtasks"])
+    places = ["fbtasks"]
     known = [] if error.ctx is None else [name for param in error.ctx.command.params for name in param.opts]
     ctx = error.ctx
     while ctx is not None:
-        words.update(COMMAND_OPTIONS.get(ctx.info_name or "", {}))
+        places.append(f"fbtasks {ctx.info_name}")
         ctx = ctx.parent
     return click.UsageError(
-        f"No such option {error.option_name!r}{instead(error.option_name, words, known)}", error.ctx
+        f"No such option {error.option_name!r}{instead(error.option_name, *places, known=known)}", error.ctx
     )
 
 

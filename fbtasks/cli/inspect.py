@@ -9,7 +9,7 @@ import click
 
 from fbtasks.cli import render
 from fbtasks.cli.commands import COMMANDS
-from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
+from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
 from fbtasks.cli.output import as_dict, print_json, print_json_list, say, show_records
 from fbtasks.queue.operations import pausing
 from fbtasks.queue.operations import queues as queue_service
@@ -36,7 +36,7 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
         wanted = task_service.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
         with (
             database.opened() as app,
-            task_service.spool_tasks(app.database, state, wanted, queues_of(database, app)) as (rows, more),
+            task_service.list_tasks(app.database, state, wanted, database.code(app)) as (rows, more),
         ):
             if as_json:
                 print_json_list(rows)
@@ -110,7 +110,7 @@ def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
 def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
     with database.opened() as app:
-        rows = queue_service.list_queues(app.database, queue, queues_of(database, app))
+        rows = queue_service.list_queues(app.database, queue, database.code(app))
         names = [] if as_json or queue else app.database.use(pausing.paused_names)
     show_records(rows, render.queues, as_json=as_json)
     _say_paused(names)
@@ -128,7 +128,7 @@ def stats(database: DatabaseArgs, as_json: bool, queue: str | None, since: str) 
     start = since_time(since)
     window = timedelta(0) if start is None else datetime.now(UTC) - start
     with database.opened() as app:
-        found = queue_service.get_statistics(app.database, window, queue, queues_of(database, app))
+        found = queue_service.get_statistics(app.database, window, queue, database.code(app))
     show_records(found, render.stats, as_json=as_json)
 
 

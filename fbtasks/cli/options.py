@@ -62,6 +62,10 @@ class DatabaseArgs:
         app.database.maintains = True
         return app
 
+    def code(self, app: FBTasks) -> FBTasks | None:
+        """Returns *app* when its code says something, since -A has named it."""
+        return app if self.app_path else None
+
     @contextmanager
     def opened(self) -> Iterator[FBTasks]:
         """For the block: the app, whose connections are closed at its end."""
@@ -70,14 +74,6 @@ class DatabaseArgs:
             yield app
         finally:
             app.close()
-
-
-def queues_of(database: DatabaseArgs, app: FBTasks) -> Callable[[], list[str]] | None:
-    """Returns what tells the queues that the code of the app named by -A knows; None without -A.
-
-    The app's modules are imported when it is called, and not before.
-    """
-    return app.queues_known if database.app_path else None
 
 
 def with_database(function: Callable[..., None]) -> Callable[..., None]:

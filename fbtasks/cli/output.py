@@ -8,18 +8,15 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from fbtasks.system.showing import span
-
-if TYPE_CHECKING:
-    from fbtasks.queue.spool import Spool
 
 T = TypeVar("T")
 OBEYED: Final = re.compile(
@@ -85,17 +82,13 @@ def print_json(value: Any, indent: int | None = 2) -> None:
     write(_json(value, indent))
 
 
-def print_json_list(rows: Spool[Any]) -> None:
+def print_json_list(rows: Iterable[Any]) -> None:
     """Prints a list of records as :func:`print_json` does; there may be many."""
-    if not rows:
-        write("[]")
-        return
-    opening, left = "[\n  ", len(rows)
-    for part in rows.parts():
-        left -= len(part)
-        texts = [_json(record, 2).replace("\n", "\n  ") for record in part]
-        write(opening + ",\n  ".join(texts) + ("," if left else "\n]"))
-        opening = "  "
+    before = "[\n  "
+    for row in rows:
+        write(before + _json(row, 2).replace("\n", "\n  "), end="")
+        before = ",\n  "
+    write("[]" if before[0] == "[" else "\n]")
 
 
 def _json(value: Any, indent: int | None) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from fbtasks import FBTasks
-from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, with_database
+from fbtasks.cli.options import DatabaseArgs, json_option, with_database
 from fbtasks.cli.output import answer
 from fbtasks.queue.operations import pausing as service
 from fbtasks.system.showing import count
@@ -21,10 +20,6 @@ def _check(queues: Sequence[str], names: Sequence[str]) -> None:
         raise click.UsageError("give the names of queues, or --task with the name of a task.")
 
 
-def _code(database: DatabaseArgs, app: FBTasks) -> service.Code:
-    return service.Code(queues_of(database, app), (lambda: app.tasks) if database.app_path else None)
-
-
 @click.command()
 @_queues
 @_names
@@ -34,7 +29,7 @@ def pause(database: DatabaseArgs, queues: tuple[str, ...], names: tuple[str, ...
     """Let no task of a queue, or of a name, begin; what runs goes on."""
     _check(queues, names)
     with database.opened() as app:
-        done = service.pause(app.database, queues, names, _code(database, app))
+        done = service.pause(app.database, queues, names, database.code(app))
     remedy = service.how_to_resume(done.queues, done.tasks)
     text = f"Nothing of {', '.join([*done.queues, *done.tasks])} begins until: {remedy}"
     _answer(done, text, "Nothing to do: paused already.", as_json=as_json)
@@ -49,7 +44,7 @@ def resume(database: DatabaseArgs, queues: tuple[str, ...], names: tuple[str, ..
     """Go on after a pause. Tasks of a name are put back into their queues."""
     _check(queues, names)
     with database.opened() as app:
-        done = service.resume(app.database, queues, names, _code(database, app))
+        done = service.resume(app.database, queues, names, database.code(app))
     put_back = f"{count(done.put_back, 'task')} put back."
     text = f"{', '.join([*done.queues, *done.tasks])}: tasks begin again"
     text += f", {put_back}" if done.tasks or done.put_back else "."

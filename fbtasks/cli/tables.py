@@ -32,8 +32,7 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) 
     "line" is shown, as far as it fits.
     """
     whole = [cell_len(title) for title, _ in columns]
-    with Spool[list[str]]() as cells:
-        cells.extend(_cells(columns, rows, whole))
+    with Spool(_cells(columns, rows, whole)) as cells:
         screen = console()
         widths = _widths(columns, whole, screen.width)
         # What is never cut may need more than there is: then the lines are longer than the terminal is wide.
@@ -71,13 +70,13 @@ def _print_folded(
 
 
 def _print_lines(
-    screen: Console, columns: Sequence[tuple[str, str]], widths: list[int], cells: Spool[list[str]]
+    screen: Console, columns: Sequence[tuple[str, str]], widths: list[int], cells: Iterable[list[str]]
 ) -> None:
     """Prints a table that has a line for each row, of which there may be many."""
     if any(title for title, _ in columns):
         _print_folded(screen, columns, widths, ())
-    for part in cells.parts():
-        write("\n".join(_line(columns, widths, row) for row in part))
+    for row in cells:
+        write(_line(columns, widths, row))
 
 
 def _line(columns: Sequence[tuple[str, str]], widths: list[int], row: Sequence[str]) -> str:

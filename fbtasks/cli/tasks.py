@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Iterable
+from typing import Final
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
+from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
 from fbtasks.cli.output import answer, print_json, say, write
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations import queues, tasks
@@ -52,7 +52,7 @@ def retry(
             _report(tasks.retry(app.database, task_ids), "put back", as_json)
             return
         wanted = tasks.Filter(queue=queue, name=task_name, since=since_time(since))
-        total = tasks.retry_failed(app.database, wanted, queues_of(database, app))
+        total = tasks.retry_failed(app.database, wanted, database.code(app))
     answer({"count": total}, f"{count(total, 'task')} put back.", as_json=as_json)
 
 
@@ -84,12 +84,11 @@ def cancel(database: DatabaseArgs, task_ids: tuple[str, ...], as_json: bool) -> 
 def purge(database: DatabaseArgs, queue: str, yes: bool, as_json: bool) -> None:
     """Delete all waiting tasks of a queue."""
     with database.opened() as app:
-        in_code = queues_of(database, app)
+        code = database.code(app)
         if not yes:
-            waiting = count(queues.count_waiting(app.database, queue, in_code), "waiting task")
-            click.confirm(f"Delete {waiting} of queue {queue!r}?", abort=True, err=as_json)
-        with Progress("task", "deleted") as progress:
-            total = queues.purge(app.database, queue, in_code, progress)
+            (row,) = queues.list_queues(app.database, queue, code)
+            click.confirm(f"Delete {count(row.waiting, 'waiting task')} of queue {queue!r}?", abort=True, err=as_json)
+        total = _deleted(queues.purge(app.database, queue, code), "task")
     answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.", as_json=as_json)
 
 
@@ -98,50 +97,34 @@ def purge(database: DatabaseArgs, queue: str, yes: bool, as_json: bool) -> None:
 @json_option
 def prune(database: DatabaseArgs, as_json: bool) -> None:
     """Delete results and failures that have been kept long enough."""
-    with database.opened() as app, Progress("finished task", "deleted") as progress:
-        total = tasks.prune(app.database, progress)
+    with database.opened() as app:
+        total = _deleted(tasks.prune(app.database), "finished task")
     answer({"count": total}, f"{count(total, 'finished task')} deleted.", as_json=as_json)
 
 
 _PAUSE: Final = 0.2
 """Seconds between two looks of a terminal."""
+_REST: Final = "\x1b[K"
+"""Has a terminal empty the rest of the line."""
 
 
-class Progress:
-    """Adds up what has been done; on a terminal, the standard error shows it in one line that changes."""
+def _deleted(numbers: Iterable[int], what: str) -> int:
+    """Returns the sum of *numbers*, each of which is committed; a terminal shows it in one line that changes.
 
-    def __init__(self, what: str, done: str) -> None:
-        """*what* is the word for one of them, and *done* what has been done: "task", "deleted"."""
-        self._what, self._done = what, done
-        self._total = 0
-        self._shown = 0.0
-        self._width = 0
-
-    def __call__(self, number: int) -> None:
-        """Adds *number*, which is committed."""
-        self._total += number
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - self._shown > _PAUSE:
-            self._shown = now
-            self._replace(self._text())
-
-    def __enter__(self) -> Self:
-        """Returns it; the end of the block takes the line away. Of one that is interrupted it is said what was done."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Takes the line away."""
-        self._replace("")
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            say(f"Interrupted: {self._text()}.", err=True)
-
-    def _text(self) -> str:
-        return f"{count(self._total, self._what)} {self._done}"
-
-    def _replace(self, text: str) -> None:
-        """Writes *text* in the place of what this line of the terminal shows."""
-        if text or self._width:
-            write(f"\r{text:{self._width}}" + ("" if text else "\r"), err=True, end="")
-            self._width = len(text)
+    When it is interrupted, it says what was done.
+    """
+    total, shown = 0, 0.0
+    try:
+        for number in numbers:
+            total += number
+            if sys.stderr.isatty() and time.monotonic() - shown > _PAUSE:
+                shown = time.monotonic()
+                write(f"\r{count(total, what)} deleted", err=True, end=_REST)
+    except KeyboardInterrupt:
+        if shown:
+            write("\r", err=True, end=_REST)
+        say(f"Interrupted: {count(total, what)} deleted.", err=True)
+        raise
+    if shown:
+        write("\r", err=True, end=_REST)
+    return total

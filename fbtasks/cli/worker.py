@@ -17,6 +17,7 @@ from fbtasks.queue.register.hosts import host_name
 from fbtasks.queue.shares import Share, parse_shares, share_text
 from fbtasks.run.importing import import_app, refuse_green_threads
 from fbtasks.system import checks
+from fbtasks.tasks.celery_words import instead, words
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions
@@ -35,10 +36,8 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the pool of that name."""
-        from fbtasks.tasks.celery_words import POOLS as WORDS
-
-        if value in WORDS:
-            self.fail(f"{value!r} is a pool of Celery's: {WORDS[value]}.", param, ctx)
+        if value not in POOLS and value in words()["pool"]:
+            self.fail(f"{value!r} is a pool of Celery's{instead(value, 'pool')}", param, ctx)
         return super().convert(value, param, ctx)
 
 

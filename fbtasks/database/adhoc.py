@@ -6,13 +6,10 @@ Works on any database, also on one without the tables of the queue.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fbtasks.database.packages import queries
 from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError, StatementRefused
 from fbtasks.firebird import connections, watchdog
 from fbtasks.firebird.driver.discard import discard
@@ -49,7 +46,7 @@ class Answer:
 
 
 class Statements:
-    """Runs statements, one at a time, on one connection, which is opened anew when it was lost."""
+    """Runs statements, one at a time, on one connection."""
 
     def __init__(self, url: DatabaseURL, *, write: bool) -> None:
         """Connects. With *write* false, statements that change something are refused.
@@ -58,13 +55,10 @@ class Statements:
         """
         if not connections.database_exists(url):
             raise DatabaseUnavailable(f"there is no database at {url.database}.")
-        self.url = url
+        self._url = url
         self._write = write
-        self._connection: Any = None
-        self._manager: Any = None
-        self._was_cancelled = False
-        self._turn = threading.Lock()
-        self._connected()
+        self._connection = connections.connect(url, charset=url.charset)
+        self._transaction = self._connection.transaction_manager(_WRITE if write else READ)
 
     def run(self, sql: str, limit: int | None = None) -> Answer:
         """Runs *sql* and ends its transaction. Returns at most *limit* rows.
@@ -72,73 +66,51 @@ class Statements:
         Where the statement may change something all rows are read, also those behind *limit*: a selectable procedure
         runs no further than it is read. Raises :class:`DatabaseError`, and nothing of the statement remains then.
         """
-        with self._turn, self._transaction() as transaction:
-            return self._answer(transaction, sql, limit)
-
-    def tables(self) -> Answer:
-        """Returns the tables and views of the database."""
-        return self.run(queries()["sql_tables"])
+        try:
+            self._transaction.begin()
+            try:
+                answer = self._answer(sql, limit)
+                self._transaction.commit()
+            except BaseException:
+                with suppress(Exception):  # the first error is the one to raise
+                    self._transaction.rollback()
+                raise
+        except FBTasksError:
+            raise
+        except Exception as error:
+            raise _error_of(error, self._url) from error
+        return answer
 
     def cancel(self) -> None:
         """Has the database end the statement that runs; from another thread."""
-        self._was_cancelled = True
         with suppress(Exception):  # none runs, or the connection is gone
             watchdog.cancel(self._connection)
 
     def close(self) -> None:
         """Closes the connection; never raises."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
         try:
-            self._manager.close()
-            connection.close()
-        except Exception:  # noqa: BLE001
-            discard(connection)
+            self._transaction.close()
+            self._connection.close()
+        except Exception:  # noqa: BLE001  # lost
+            discard(self._connection)
 
-    def _connected(self) -> Any:
-        if self._connection is None:
-            self._connection = connections.connect(self.url, charset=self.url.charset)
-            self._manager = self._connection.transaction_manager(_WRITE if self._write else READ)
-        return self._manager
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Any]:
-        """For the block: a transaction, committed at the end of the block, rolled back when it raises."""
-        manager = self._connected()
+    def _answer(self, sql: str, limit: int | None) -> Answer:
+        cursor = self._transaction.cursor()
+        cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
         try:
-            if self._was_cancelled:
-                self._was_cancelled = False
-                watchdog.forget_cancel(self._connection)
-            manager.begin()
-            try:
-                yield manager
-                manager.commit()
-            except BaseException:
-                with suppress(Exception):  # the first error is the one to raise
-                    manager.rollback()
-                raise
-        except FBTasksError:
-            raise
-        except Exception as error:
-            found = _error_of(error, self.url)
-            if isinstance(found, DatabaseUnavailable):
-                connection, self._connection = self._connection, None
-                discard(connection)
-            raise found from error
-
-    def _answer(self, transaction: Any, sql: str, limit: int | None) -> Answer:
-        with _cursor(transaction) as cursor:
             statement = cursor.prepare(sql)
             try:
                 self._check(int(statement.type), sql)
                 cursor.execute(statement)
                 answer = _rows(cursor, limit, to_end=self._write) if cursor.description else Answer()
-                return Answer(answer.columns, answer.rows, answer.total, _changed(statement))
+                return replace(answer, changed=_changed(statement))
             finally:
                 with suppress(Exception):
                     cursor.close()
                     statement.free()
+        finally:
+            with suppress(Exception):
+                cursor.close()
 
     def _check(self, kind: int, sql: str) -> None:
         """Refuses statements that make no sense here, and those whose changes a read-only transaction would allow."""
@@ -155,17 +127,6 @@ class Statements:
         reads = kind in (StatementType.SELECT, StatementType.SELECT_FOR_UPD, StatementType.EXEC_PROCEDURE)
         if not (self._write or reads or (kind == StatementType.DDL and _SESSION.match(sql))):
             raise DatabaseError(_REFUSED)
-
-
-@contextmanager
-def _cursor(transaction: Any) -> Iterator[Any]:
-    cursor = transaction.cursor()
-    cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
-    try:
-        yield cursor
-    finally:
-        with suppress(Exception):
-            cursor.close()
 
 
 def _rows(cursor: Any, limit: int | None, *, to_end: bool) -> Answer:

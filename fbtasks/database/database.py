@@ -21,7 +21,7 @@ from fbtasks.feature import Feature
 from fbtasks.firebird import connections, fork
 from fbtasks.firebird.driver.translate import shut_down
 from fbtasks.firebird.facts import Facts
-from fbtasks.firebird.identity import KnownDatabase, Mark, change, file_of, replaced
+from fbtasks.firebird.identity import KnownDatabase, file_of
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
 
@@ -126,36 +126,40 @@ class Database:
         if clock.monotonic() < self._next_look:
             raise shut_down(self.url)
         for _ in range(_TRIES):
-            expected = self.known.expected()  # before the database is asked: it goes on meanwhile
-            before = self.known.expect_file(file_of(self.url), expected)
+            seen, before = self.known.transaction, self.known.look()
             met: list[Facts] = []
             connection = connections.connect(self.url, create=create, met=met.append, **options)
-            if met[0].shut_down and not self.maintains:
+            try:
+                if met[0].shut_down and not self.maintains:
+                    self._next_look = clock.monotonic() + SHUT_DOWN_LOOK
+                    raise shut_down(self.url)
+                found = file_of(self.url)
+                if found is not None and before in (None, found):
+                    self.known.meet(found, met[0], seen)
+                    return connection
+            except DatabaseUnavailable:
                 connection.close()
-                self._next_look = clock.monotonic() + SHUT_DOWN_LOOK
-                raise shut_down(self.url)
-            found = file_of(self.url)
-            if not self.url.embedded or (found is not None and found == (before or found)):
-                try:
-                    self.known.meet(Mark(found, met[0].key, met[0].transaction), expected)
-                except DatabaseReplaced:
-                    connection.close()
-                    raise
-                return connection
+                raise
             connection.close()  # to which of the two it is cannot be told
-        raise replaced(self.url, found)
+        raise DatabaseUnavailable(f"{self.url} is replaced by another file again and again.")
 
     def _follow_file(self) -> None:
-        """Closes the connections to a file that was deleted or replaced, so that the one that is there is opened."""
-        if not self.known.file_changed():
-            return
-        self.known.refuse_change()
-        with self._lock:
-            if self.known.file_changed():  # no other thread was first
-                logger.warning("%s: connecting anew.", change(self.url, file_of(self.url)))
-                self.close()
-                self.known.file = None
-                self._ready = False
+        """Closes the connections to a file that was deleted or replaced, so that the one that is there is opened.
+
+        Raises :class:`DatabaseReplaced` where that is not followed.
+        """
+        mark = self.known.mark
+        try:
+            self.known.check()
+        except DatabaseReplaced as error:
+            if self.known.is_kept:
+                raise
+            with self._lock:
+                if self.known.mark == mark:  # no other thread was first
+                    logger.warning("%s Connecting anew.", error)
+                    self.close()
+                    self.known.mark = b""
+                    self._ready = False
 
     def make_ready(self, *, create: bool = True, lends: bool = True) -> None:
         """Creates and migrates the database where the settings say so, else checks its schema. Once.
@@ -164,9 +168,7 @@ class Database:
         session that checked is the first to be lent, for callers that borrow one next; without *lends* it is closed.
         """
         fork.refuse_fork()  # before the lock, which another thread may have held when this process was forked
-        if self._ready:
-            self._follow_file()
-        self.known.check_met()
+        self._follow_file()
         if self._is_ready():
             return
         with fork.opening(), self._lock:
@@ -174,7 +176,6 @@ class Database:
                 return
             create = create and self.settings.migrates
             if not create and self._missing():
-                self.known.expect_file(None, self.known.expected())
                 raise SchemaError(_no_queue(self.url.database))
             session = self._create() if create and self._missing() else self._open()
             try:
@@ -199,7 +200,7 @@ class Database:
                 self._pooled().give(session)
             else:
                 session.close()
-            self._found_ready()
+            self._ready = True
 
     def _find(self, session: Session) -> dict[str, features.Row]:
         """Finds out which features the database has."""
@@ -222,10 +223,6 @@ class Database:
     def _is_ready(self) -> bool:
         return self._ready
 
-    def _found_ready(self) -> None:
-        self._ready = True
-        connections.keep(self.url)
-
     def identity(self) -> tuple[str, str] | None:
         """Which database this is, whatever its name; None for a file that is not there. Nothing is created."""
         if self._missing():
@@ -246,7 +243,7 @@ class Database:
             applied = self._migrate(session)
         finally:
             session.close()
-        self._found_ready()
+        self._ready = True
         return applied
 
     def make_anew(self) -> int:
@@ -285,20 +282,19 @@ class Database:
         ) from overtaken
 
     def _missing(self) -> bool:
-        return self.url.embedded and not connections.database_exists(self.url)
+        return not connections.database_exists(self.url)
 
     def _create(self) -> Session:
-        connection = self.connect(create=True, fill=self._fill, created=self._tell_created)
+        connection = self.connect(create=True, fill=self._fill)
+        if self._created:
+            self.tell(f"created {self.url.database}")
         return Session(connection, self.url, queries())
 
     def _fill(self, connection: Any) -> None:
         """Makes the schema in a file that nobody else knows yet: one that is cut short is never met."""
         with closing(Session(connection, self.url, queries())) as session:
             self._made = migrate.prepare(session, self._wanted(None))
-
-    def _tell_created(self) -> None:
         self._created = True
-        self.tell(f"created {self.url.database}")
 
     def close(self) -> None:
         """Closes the pooled connections; the next use opens new ones."""

@@ -41,14 +41,12 @@ def connect(
     charset: str | None = None,
     page_size: int = _PAGE_SIZE,
     fill: Callable[[Any], None] = lambda _: None,
-    created: Callable[[], None] = lambda: None,
     met: Callable[[Facts], None] = lambda _: None,
 ) -> Any:
     """A connection of firebird-driver to *url*; with *create*, the embedded file is made when it is missing.
 
-    *fill* is called with a connection to what is to be that file, before others can open it; *created* when this call
-    has made it, and *met* with what the database says of itself. *charset* is for a connection that the application
-    works with: ``url.charset``.
+    *fill* is called with a connection to what is to be that file, before others can open it, and *met* with what the
+    database says of itself. *charset* is for a connection that the application works with: ``url.charset``.
 
     Raises :class:`EngineError` when the library or the engine cannot be used here, and what the database answers
     as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`, and as
@@ -64,20 +62,16 @@ def connect(
     except Exception as error:
         raise translate(error, url, connecting=True) from error
     with fork.opening():
-        connection, made, facts = _connect(url, charset, (lambda: _create(url, page_size, fill)) if create else None)
-    if made:
-        created()
+        connection, facts = _connect(url, lambda: _create(url, page_size, fill) if create else _attach(url, charset))
     met(facts)
     return connection
 
 
-def _connect(
-    url: DatabaseURL, charset: str | None, create: Callable[[], tuple[Any, bool]] | None
-) -> tuple[Any, bool, Facts]:
-    """The connection, whether the database was created for it, and what it says of itself."""
+def _connect(url: DatabaseURL, attach: Callable[[], Any]) -> tuple[Any, Facts]:
+    """The connection, and what its database says of itself."""
     try:
         with preserved_signals():
-            connection, made = create() if create else (_attach(url, charset), False)
+            connection = attach()
     except Exception as error:
         raise translate(error, url, connecting=True) from error
     try:
@@ -93,7 +87,7 @@ def _connect(
         discard(connection)
         raise translate(error, url, connecting=True) from error
     fork.note(connection)
-    return connection, made, facts
+    return connection, facts
 
 
 def database_exists(url: DatabaseURL) -> bool:
@@ -112,12 +106,6 @@ def find_the_dead(url: DatabaseURL) -> None:
     """
     if url.embedded:
         connect(url).close()
-
-
-def keep(url: DatabaseURL) -> None:
-    """Has what opening *url* made beside an embedded file stay when this process ends: a queue is there."""
-    if url.embedded:
-        lockdir.keep(url.database)
 
 
 def _attach(url: DatabaseURL, charset: str | None) -> Any:
@@ -161,14 +149,14 @@ def _patient(url: DatabaseURL) -> str:
     return name
 
 
-def _create(url: DatabaseURL, page_size: int, fill: Callable[[Any], None]) -> tuple[Any, bool]:
+def _create(url: DatabaseURL, page_size: int, fill: Callable[[Any], None]) -> Any:
     from firebird.driver import create_database
 
     if not url.embedded:
-        return create_database(url.dsn, user=url.user, password=url.password, charset="UTF8"), True
+        return create_database(url.dsn, user=url.user, password=url.password, charset="UTF8")
     with exclusive(folder_of(url.database) / "create.lock"):  # of twenty that start at once, one creates it
         if os.path.exists(url.database):
-            return _attach(url, None), False
+            return _attach(url, None)
         _check_charset(url)
         file = os.path.realpath(url.database)
         with held_signals():
@@ -180,7 +168,7 @@ def _create(url: DatabaseURL, page_size: int, fill: Callable[[Any], None]) -> tu
                 with suppress(OSError):
                     os.unlink(file + _DRAFT)
                 raise
-        return _attach(url, None), True
+        return _attach(url, None)
 
 
 def _make_file(path: str, page_size: int, fill: Callable[[Any], None]) -> None:

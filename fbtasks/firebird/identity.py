@@ -14,53 +14,36 @@ import os
 import re
 import shlex
 import stat
+import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from fbtasks.errors import DatabaseReplaced, EngineError
+from fbtasks.firebird.facts import KEY_SIZE, Facts
 from fbtasks.url import DatabaseURL
 
 _MOUNTS: Final = "/proc/self/mountinfo"
 _LOST: Final = "Processes that open it under different names have different lock files, and lose each other's commits."
+_FILE: Final = struct.Struct("<QQ")
+"""The device and the number of a file; zeros for a database on a server."""
+MARK_SIZE: Final = _FILE.size + KEY_SIZE
 
 
-class FileIdentity(NamedTuple):
-    """One file, whatever its name: a copy is another one."""
-
-    device: int
-    inode: int
-
-
-class Mark(NamedTuple):
-    """Which database connections are to, for a process that must not connect to another one."""
-
-    file: FileIdentity | None
-    """None for a database on a server."""
-    key: bytes
-    """Stands for the database's GUID. Not for its path: with several aliases that is the one which came first."""
-    transaction: int = 0
-    """The number of a transaction that has been in it, the highest that is known; 0 when none is."""
-
-    def accepts(self, other: Mark) -> bool:
-        """Whether *other*, found later, is the same database and not an older copy of it. The files do not matter."""
-        return self.key == other.key and self.transaction <= other.transaction
-
-
-def file_of(url: DatabaseURL, otherwise: FileIdentity | None = None) -> FileIdentity | None:
-    """The file that is at the path of *url* now; None when there is none, and for a database on a server.
+def file_of(url: DatabaseURL, otherwise: bytes | None = None) -> bytes | None:
+    """The file that is at the path of *url* now, as marks begin with it; None when there is none.
 
     *otherwise* when that cannot be told: a folder whose permissions were changed says nothing about the file.
     """
     if not url.embedded:
-        return None
+        return bytes(_FILE.size)
     try:
         facts = os.stat(url.database)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
         return otherwise
-    return FileIdentity(facts.st_dev, facts.st_ino)
+    return _FILE.pack(facts.st_dev, facts.st_ino)
 
 
 def refuse_colon(*paths: str) -> None:
@@ -114,96 +97,73 @@ def _mount_points() -> set[str]:
     return set()
 
 
-def replaced(url: DatabaseURL, found: FileIdentity | None) -> DatabaseReplaced:
-    """The error for a process that had another file open than *found*, which is there now."""
-    return DatabaseReplaced(
-        f"{change(url, found)} while this process had it open: what is written to the old one is lost to all others. "
-        "Connect anew, or start this process again."
-    )
-
-
-def restored(url: DatabaseURL) -> DatabaseReplaced:
-    """The error for a process that worked on another database than the one that *url* leads to now."""
-    return DatabaseReplaced(
-        f"{url} is another database now than the one that this process worked on: it was restored from a backup, moved "
-        "or replaced by a copy. Its tasks may have run before, so they do not run here. Start this process again; it "
-        "tells whether the database has to be adopted (fbtasks adopt)."
-    )
-
-
-def change(url: DatabaseURL, found: FileIdentity | None) -> str:
-    """What happened to the file of *url*, when *found* is there now."""
-    return f"{url.database} {'was deleted' if found is None else 'was replaced by another file'}"
-
-
 class KnownDatabase:
-    """Which database all connections of a process are to be to, and whether it is still the one at its place."""
+    """Which database the connections of a process are to, and whether it is still the one at its place."""
 
     def __init__(self, url: DatabaseURL) -> None:
         self._url = url
-        self.file: FileIdentity | None = None
-        """The file of the connections; None before the first, and for a database on a server."""
-        self.mark: Mark | None = None
-        """Which database the connections are to; None before the first."""
-        self._kept: Callable[[], Mark | None] | None = None
+        self.mark = b""
+        """Stands for the file and the GUID of the database that connections are to; empty before the first. Not for its
+        path: with several aliases that is the one which came first."""
+        self.transaction = 0
+        """The highest number that a transaction of this process is known to have had there: an older copy lacks it."""
+        self._told: Callable[[], bytes] | None = None
         self._met_another = False
 
-    def keep(self, mark: Callable[[], Mark | None] = lambda: None) -> None:
-        """Has all connections be to one database: that of the first one, or the one that *mark* returns, if any.
+    def keep(self, told: Callable[[], bytes] = lambda: b"") -> None:
+        """Has all connections be to one database: that of the first one, or the one whose mark *told* returns, if any.
 
         For a process that works on what was claimed there. Without this a replaced file is followed: the connections
         to the old one are closed when they are idle, and the new one is made ready as at the first use.
         """
-        self._kept = mark
+        self._told = told
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether no other database is followed."""
+        return self._told is not None
+
+    @property
+    def _expected(self) -> bytes:
+        told = self._told() if self._told is not None else b""
+        return told if any(told) else self.mark
 
     def saw(self, transaction: int) -> None:
-        """Notes that a transaction with this number was committed: what does not know of it is an older copy."""
-        if self.mark is not None:
-            self.mark = self.mark._replace(transaction=max(transaction, self.mark.transaction))
+        """Notes that a transaction with this number was committed."""
+        self.transaction = max(transaction, self.transaction)
+
+    def look(self) -> bytes | None:
+        """Returns what :func:`file_of` does. Raises :class:`DatabaseReplaced` when connections are to another file."""
+        file = self._expected[: _FILE.size]
+        found = file_of(self._url, file)
+        if file and found != file:
+            what = "was deleted" if found is None else "was replaced by another file"
+            raise _replaced(f"{self._url.database} {what}")
+        return found
 
     def check(self) -> None:
         """Raises :class:`DatabaseReplaced` when the database of the connections is not the one at its place any more.
 
         For a database on a server only if a connection has found that out, in any thread.
         """
-        if self.file_changed():
-            raise replaced(self._url, file_of(self._url))
-        self.check_met()
-
-    def check_met(self) -> None:
-        """Raises :class:`DatabaseReplaced` when a connection has met another database."""
+        self.look()
         if self._met_another:
-            raise restored(self._url)
+            raise _replaced(f"{self._url} was restored from a backup, moved or replaced by a copy")
 
-    def file_changed(self) -> bool:
-        """Whether another file is at the place now than that of the connections, or none."""
-        return self.file is not None and file_of(self._url, self.file) != self.file
+    def meet(self, file: bytes, facts: Facts, seen: int) -> None:
+        """Notes the database of a new connection. Raises :class:`DatabaseReplaced` when it must be to another one.
 
-    def refuse_change(self) -> None:
-        """Raises :class:`DatabaseReplaced`, for a file that has changed, where that is not followed."""
-        if self._kept is not None:
-            raise replaced(self._url, file_of(self._url))
+        *seen* is what :attr:`transaction` was before the database was asked: it goes on meanwhile.
+        """
+        mark = file + facts.key
+        if self._told is not None and (expected := self._expected):
+            self._met_another |= mark != expected or facts.transaction < seen
+        self.check()
+        self.mark = mark
 
-    def expected(self) -> Mark | None:
-        """Which database the next connection must be to; None before the first, and where a change is followed."""
-        return None if self._kept is None else self._kept() or self.mark
 
-    def expect_file(self, found: FileIdentity | None, expected: Mark | None) -> FileIdentity | None:
-        """Returns *found*. Raises :class:`DatabaseReplaced` when connections must be to another file."""
-        file = expected.file if expected is not None else self.file
-        if file is not None and found != file:
-            raise replaced(self._url, found)
-        return found
-
-    def meet(self, found: Mark, expected: Mark | None) -> None:
-        """Notes the database of a new connection. Raises :class:`DatabaseReplaced` when it is not *expected*."""
-        if expected is None and (first := self.expected()) is not None:  # another thread was first, and has gone on
-            expected = first._replace(transaction=0)
-        if expected is not None and not expected.accepts(found):
-            self._met_another = True
-            raise restored(self._url)
-        self.file = found.file
-        if expected is None:
-            # How far the database has come is counted from what was done in it: of what other connections do,
-            # something may be undone when the engine is killed.
-            self.mark = found._replace(transaction=0)
+def _replaced(what: str) -> DatabaseReplaced:
+    return DatabaseReplaced(
+        f"{what} while this process had it open: what is written to the old one is lost to all others. Connect anew, "
+        "or start this process again; it tells whether the database has to be adopted (fbtasks adopt)."
+    )

@@ -15,7 +15,6 @@ from typing import Any, Final
 from fbtasks import timing as clock
 from fbtasks.errors import EnqueueError, StatementRefused
 from fbtasks.tasks.call import (
-    Advanced,
     Call,
     Cancelled,
     Claim,
@@ -26,12 +25,8 @@ from fbtasks.tasks.call import (
     Gate,
     OnDuplicate,
     Owner,
-    Parked,
-    Postponed,
-    PutBefore,
-    Released,
-    Retry,
-    Snoozed,
+    Reason,
+    Requeue,
     Stale,
     Succeeded,
     When,
@@ -41,7 +36,7 @@ CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
 INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
-SHORT: Final = (b"D", b"L", b"P", b"A")
+SHORT: Final = (b"D", Reason.RELEASE.value, Reason.CONTINUE.value)
 """Kinds of outcomes that carry no values."""
 GATE: Final = 32
 """Bytes of a gate."""
@@ -204,12 +199,11 @@ def pack_finished(item: Finished) -> bytes:
     try:
         return _pack_finished(item)
     except Exception as error:
-        name = type(item.outcome).__name__
-        raise StatementRefused(f"{name} holds what cannot be written: {type(error).__name__}: {error}") from error
+        raise StatementRefused(f"it has what cannot be written: {type(error).__name__}: {error}") from error
 
 
 def _pack_finished(item: Finished) -> bytes:
-    kind, delay = b"L", 0.0
+    kind, delay = b"", 0.0
     error_type = message = trace = content_type = ""
     result = b""
     match item.outcome:
@@ -220,24 +214,12 @@ def _pack_finished(item: Finished) -> bytes:
             kind = b"F"
             if args is not None and len(args) <= INLINE:
                 content_type, result = "application/json", args
-        case Retry(delay, message, error_type):
-            kind = b"R"
         case Cancelled(message):
             kind = b"C"
         case Crashed(message, charged, limit):
             kind, delay = b"X" if charged else b"Y", limit / 1000  # its field of whole numbers holds the limit
-        case Snoozed(delay):
-            kind = b"Z"
-        case Postponed(delay):
-            kind = b"W"
-        case PutBefore(gates):
-            kind, message = b"G", gates
-        case Parked(feature):
-            kind, message = (b"E", f"it needs the feature {feature}") if feature else (b"P", "")
-        case Advanced():
-            kind = b"A"
-        case Released():
-            pass
+        case Requeue(reason, delay, message, error_type):
+            kind = reason.value
     return _outcome_record(item, kind, delay, (error_type, message, trace), content_type, result)
 
 

@@ -17,8 +17,7 @@ from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
 from fbtasks.system import checks
 from fbtasks.tasks.call import Batch, Call, Enqueued
-from fbtasks.tasks.declare import chosen
-from fbtasks.tasks.options import CallOptions, CommonOptions, expiry_of, start_of, unknown_of_call
+from fbtasks.tasks.options import CallOptions, CommonOptions, chosen_of_call, expiry_of, start_of
 from fbtasks.tasks.serialize import Serializer
 
 T = TypeVar("T")
@@ -49,7 +48,7 @@ class Enqueuer:
 
         Raises when it cannot be one; nothing is written here.
         """
-        given = chosen(CallOptions, options, unknown_of_call) if options else {}
+        given = chosen_of_call(options) if options else {}
         if given.get("link") or given.get("link_error"):
             raise EnqueueError(
                 f"link and link_error are for calls of a task that this program has, and {name!r} is called by its "

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from copy import copy
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
-from fbtasks import timing as clock
-from fbtasks.errors import (
-    ConfigurationError,
-    DatabaseUnavailable,
-    ResultTimeout,
-    TaskNotFound,
-    TaskRevoked,
-)
+from fbtasks.errors import ConfigurationError, ResultTimeout, TaskNotFound, TaskRevoked
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
-from fbtasks.queue.notify.outcomes import Wait, closed, look, polls
-from fbtasks.queue.notify.results import event_of
+from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.states import State, celery_name
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Failed, Stored
+from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.serialize import Payload
 
@@ -32,7 +24,7 @@ R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
 
-class AsyncResult(Generic[R]):
+class AsyncResult(AnswersCelery, Generic[R]):
     """The result of a call that may not have run yet.
 
     States have Celery's names: PENDING, STARTED, RETRY, SUCCESS, FAILURE, REVOKED. An id that the database does
@@ -40,6 +32,7 @@ class AsyncResult(Generic[R]):
     for a user of a server who may only enqueue, the task of another user.
     """
 
+    _known_as = "a result"
     app: FBTasks
 
     def __init__(
@@ -59,14 +52,6 @@ class AsyncResult(Generic[R]):
         self._ignored = ignored
         self._number = number
         self._seen = False
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import RESULT_ATTRIBUTES, no_attribute
-
-            raise AttributeError(no_attribute("a result", name, RESULT_ATTRIBUTES), name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<AsyncResult {self.id}>"
@@ -151,19 +136,9 @@ class AsyncResult(Generic[R]):
         cancelled or expired; :class:`ResultTimeout` when it has not ended in time; :class:`TaskNotFound` when
         the database has not known the id for five seconds. A task that ended with its result ignored returns None.
         """
-        started = clock.monotonic()
         wait = self._wait()
-        pauses = polls()
-        with self.app.waiting() as waiter:
-            while not self._look(wait):
-                left = None if timeout is None else started + timeout - clock.monotonic()
-                if left is not None and left <= 0:
-                    raise self._too_late(wait, timeout)
-                waiter.only = None if wait.number is None else event_of(wait.number)
-                waiter.wait(pauses.next() if left is None else min(pauses.next(), left))
-                if waiter.closed:
-                    raise closed(self.id)
-        return self._end(wait, propagate=propagate)
+        self.app.outcomes.wait([wait], timeout, lambda: self._note(wait))
+        return self._end(wait, timeout, propagate=propagate)
 
     async def aget(self, timeout: float | None = None) -> R:
         """The same for coroutines: the event loop goes on meanwhile, and the wait may be cancelled.
@@ -173,9 +148,7 @@ class AsyncResult(Generic[R]):
         wait = self._wait()
         await self.app.outcomes.until_over(wait, timeout)
         self._note(wait)
-        if not wait.over:
-            raise self._too_late(wait, timeout)
-        return cast(R, self._end(wait))
+        return cast(R, self._end(wait, timeout))
 
     def __await__(self) -> Generator[Any, None, R]:
         """The result, as :meth:`aget` returns it."""
@@ -184,26 +157,15 @@ class AsyncResult(Generic[R]):
     def _wait(self) -> Wait:
         return Wait(self.id, self._number, seen=self._seen, ignored=self._ignored)
 
-    def _look(self, wait: Wait) -> bool:
-        """Whether *wait* is over, after a look at the database."""
-        try:
-            self.app.database.use(partial(look, [wait]))
-        except DatabaseUnavailable as error:
-            if not wait.outlives(error):
-                raise
-        self._note(wait)
-        return wait.over
-
     def _note(self, wait: Wait) -> None:
         self._number, self._seen = wait.number, wait.seen
 
-    def _too_late(self, wait: Wait, timeout: float | None) -> Exception:
-        if wait.error is not None:
-            return copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
-        assert timeout is not None  # a wait without one ends with a result, or an error
-        return ResultTimeout(f"task {self.id} has not ended after {count(timeout, 'second')}; it goes on.")
-
-    def _end(self, wait: Wait, *, propagate: bool = True) -> Any:
+    def _end(self, wait: Wait, timeout: float | None = None, *, propagate: bool = True) -> Any:
+        if not wait.over:
+            if wait.error is not None:
+                raise copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
+            assert timeout is not None  # a wait without one ends with a result, or an error
+            raise ResultTimeout(f"task {self.id} has not ended after {count(timeout, 'second')}; it goes on.")
         if wait.unknown:
             raise TaskNotFound(
                 f"the database knows no task {self.id!r}: it was never committed, was pruned, or succeeded "

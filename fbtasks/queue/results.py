@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.database.values import as_utc
@@ -156,16 +156,8 @@ def _groups(items: list[T], width: int) -> Iterator[list[T]]:
 
 
 def _stored(row: Sequence[Any]) -> Stored:
-    state, tries, error_type, message, trace, content_type, inline, large = row
-    return Stored(
-        state=State(state),
-        try_count=tries,
-        error_type=error_type,
-        error_msg=message,
-        traceback=trace,
-        content_type=content_type,
-        result=inline if large is None else bytes(large),
-    )
+    state, *facts, inline, large = row
+    return Stored(*(State(state), *facts, inline if large is None else bytes(large)))
 
 
 def find(session: Session, task: int) -> TaskRow | None:
@@ -220,16 +212,11 @@ def failure(session: Session, task: int) -> tuple[Claim, Failed] | None:
     return claim, Failed(error or "", message or "")
 
 
-def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
-    """The tasks of :func:`listing_in_parts`, all at once."""
-    return [row for part in listing_in_parts(session, state, wanted) for row in part]
-
-
-def listing_in_parts(session: Session, state: State, wanted: Filter) -> Iterator[list[TaskRow]]:
-    """Tasks in one state, some hundred at a time. They come in the order of an index, so none is sorted or counted.
+def listing(session: Session, state: State, wanted: Filter) -> Iterator[TaskRow]:
+    """Tasks in one state. They come in the order of an index, so none is sorted or counted.
 
     Finished ones are listed newest first, scheduled ones as they become due, and all others queue by queue, in the
-    order in which they are claimed.
+    order in which they are claimed. No other ones are read from *session* before the last of them.
     """
     values: list[object] = [int(state)]
     if state is State.SCHEDULED:
@@ -257,7 +244,7 @@ def listing_in_parts(session: Session, state: State, wanted: Filter) -> Iterator
         order = "T.STATE DESC, T.FINISH_TIME DESC"
     more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {wanted.offset + 1} TO {wanted.offset + wanted.limit}"
     for rows in session.read_in_parts("live" if state.live else "finished", *values, more=more, size=_PART):
-        yield [_task(row) for row in rows]
+        yield from map(_task, rows)
 
 
 def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[QueueRow]:
@@ -276,21 +263,12 @@ def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[Q
     ]
 
 
-class Head(NamedTuple):
-    """That a queue has tasks in a state."""
+def heads(session: Session) -> list[tuple[str, State, datetime | None]]:
+    """The queues and the states of the tasks in them: it costs the same however many tasks there are.
 
-    queue: str
-    state: State
-    since: datetime | None
-    """Of those that are ready: see :attr:`QueueRow.waiting_since`."""
-
-
-def heads(session: Session) -> list[Head]:
-    """What :func:`queues` returns, without the numbers: it costs the same however many tasks there are."""
-    return [
-        Head(queue, State(state), None if since is None else as_utc(since))
-        for queue, state, since in session.read("heads")
-    ]
+    Of those that are ready with the moment that :attr:`QueueRow.waiting_since` is.
+    """
+    return [(queue, State(state), as_utc(since)) for queue, state, since in session.read("heads")]
 
 
 def stats(session: Session, window: timedelta) -> list[StatRow]:
@@ -319,24 +297,5 @@ def _as_column(moment: datetime | None) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
-def _task(row: tuple) -> TaskRow:  # type: ignore[type-arg]  # a row of the driver has no type
-    return TaskRow(
-        id=row[0],
-        task_id=row[1],
-        name=row[2],
-        queue=row[3],
-        state=State(row[4]),
-        priority=row[5],
-        raise_time=as_utc(row[6]),
-        start_time=as_utc(row[7]),
-        claim_time=as_utc(row[8]),
-        finish_time=as_utc(row[9]),
-        elapsed_ms=row[10],
-        try_count=row[11],
-        max_tries=row[12],
-        crash_count=row[13],
-        worker=row[14],
-        enqueued_by=row[15],
-        error_type=row[16],
-        error_msg=row[17],
-    )
+def _task(row: Sequence[Any]) -> TaskRow:
+    return TaskRow(*(*row[:4], State(row[4]), row[5], *map(as_utc, row[6:10]), *row[10:]))

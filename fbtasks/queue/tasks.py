@@ -78,25 +78,25 @@ def claim(
     most: int,
     parked_name: str | None = None,
     *,
-    repeated: bool = True,
     ends: codec.Ends = MappingProxyType({}),
     from_start: bool = True,
     idle: bool = True,
 ) -> Claims:
     """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name.
 
-    A suspect comes alone. With *repeated* false, those that are suspected for the second time are left to others.
-    *ends* says how far the queue was read a moment ago: it goes on from there, and tasks of these priorities that were
-    due before are found only when that is not enough. What the sources of the queue have becomes tasks first; with
-    *from_start* also changes that were committed late. Without *idle*, idle work is left.
+    A suspect comes alone. *ends* says how far the queue was read a moment ago: it goes on from there, and tasks of
+    these priorities that were due before are found only when that is not enough. What the sources of the queue have
+    becomes tasks first; with *from_start* also changes that were committed late. Without *idle*, idle work is left.
     """
-    claims = Claims()
-    flags = int(repeated), int(from_start), int(idle)
-    rows = transaction.rows("FBTASKS_WORKER.CLAIM", worker_id, queue, most, parked_name, *flags, codec.pack_ends(ends))
+    claims, marks = Claims(), codec.pack_ends(ends)
+    rows = transaction.rows(
+        "FBTASKS_WORKER.CLAIM", worker_id, queue, most, parked_name, int(from_start), int(idle), marks
+    )
     for claim_id, packed, unseen, missed, idles, let_in in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
         claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles & 1)
         claims.limited, claims.let_in = idles > 1, bool(let_in)
+    claims.unseen |= len(claims) == 1 and claims[0].suspect > 0
     return claims
 
 
@@ -187,16 +187,6 @@ def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> s
     the caller's user may see.
     """
     return {0: None, 1: "cancelled", 2: "requested"}[transaction.call("FBTASKS_READER.CANCEL", task, int(terminate))]
-
-
-def is_live(session: Session, name: str) -> bool:
-    """Whether a task of that name has not ended."""
-    return bool(session.read("is_live", name)[0][0])
-
-
-def retry_many(transaction: Transaction, ids: Iterable[int]) -> int:
-    """Puts back those of up to 1,700 tasks that have failed or were cancelled. Returns how many."""
-    return int(transaction.call("FBTASKS_OPERATOR.RETRY_MANY", b"".join(b"%019d" % number for number in ids)))
 
 
 def prune(transaction: Transaction, state: State, age: timedelta, most: int = BATCH) -> int:

@@ -13,10 +13,10 @@ from fbtasks.errors import ConflictError, FBTasksError, SerializationError, Task
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.invocation import Failure, Note, Part, RunResult, invocation_of
-from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Retry, Succeeded
+from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
 from fbtasks.tasks.middleware import run_through
 from fbtasks.tasks.remote_error import describe_exception
-from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, replacing
+from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, current, running
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks, Task
@@ -88,16 +88,16 @@ class Run:
 
     def _begin(self, request: Request) -> Any:
         task = self.task
-        if task.hooks.before is not None:
-            task.hooks.before(request)
+        for hook in task.hooks["before_start"]:
+            hook(request, None)
         return task(*request.args, **request.kwargs)
 
     def _call(self, request: Request) -> Any:
-        with replacing(request):
+        with running(request, *current()[1:]):  # a middleware may have changed it
             return self._begin(request)
 
     async def _call_async(self, request: Request) -> Any:
-        with replacing(request):
+        with running(request, *current()[1:]):
             return await self._begin(request)
 
     # What becomes of it
@@ -121,17 +121,8 @@ class Run:
             except BaseException as error:  # noqa: BLE001  # the result's own code, which may exit
                 return self.failed(part, error, outside=True)
             outcome = Succeeded(payload.content_type, payload.data)
-        if task.hooks.success or app.on_success is not None:
-            self._call_success_hooks(part, value)
+        self._runner.tell("on_success", part.request, value)
         return self.ended(part, outcome)
-
-    def _call_success_hooks(self, part: Part, value: Any) -> None:
-        for hook in (*self.task.hooks.success, self._runner.app.on_success):
-            if hook is not None:
-                try:
-                    self._runner.here(hook, part.request, value)
-                except BaseException:  # SystemExit is no reason to run the task again
-                    logger.exception("The on_success hook of %s raised; the outcome stands.", self.task.name)
 
     def not_run(self, part: Part) -> RunResult:
         """The result of a call that returned a generator."""
@@ -175,8 +166,10 @@ class Run:
         failed = describe_exception(error)
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
-        result = self.ended(part, Retry(delay, f"{failed.error_type}: {failed.message}", failed.error_type))
-        if self.task.hooks.retry or self._runner.app.on_retry is not None:
+        result = self.ended(
+            part, Requeue(Reason.RETRY, delay, f"{failed.error_type}: {failed.message}", failed.error_type)
+        )
+        if hooks_at("on_retry", self._runner.app, self.task.name):
             result = result._replace(retried=(Failure(replace(request, connection=None), error),))
         return result
 
@@ -189,16 +182,16 @@ class Run:
         if outside and isinstance(error, FBTasksError):
             failed = replace(failed, traceback="")
         result = self.ended(part, failed)
-        if failure_hooks(self._runner.app, self.task.name):  # its transaction is over when they are called
+        if hooks_at("on_failure", self._runner.app, self.task.name):  # its transaction is over when they are called
             result = result._replace(failure=Failure(replace(part.request, connection=None), error))
         return result
 
 
-def failure_hooks(app: FBTasks, name: str) -> list[Hook]:
-    """The on_failure hooks of the task of that name, where the app has it, and of the app, in this order."""
-    task = app.tasks.get(name)
-    own = () if task is None else task.hooks.failure
-    return [*own, *(() if app.on_failure is None else (app.on_failure,))]
+def hooks_at(end: str, app: FBTasks, name: str) -> tuple[Hook, ...]:
+    """The hooks of that *end* of the task of that name, where the app has it, and of the app, in this order."""
+    task, of_app = app.tasks.get(name), getattr(app, end)
+    own = () if task is None else task.hooks[end]
+    return own if of_app is None else (*own, of_app)
 
 
 def request_of(

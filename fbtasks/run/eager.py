@@ -12,7 +12,7 @@ from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.run.runner import Runner
 from fbtasks.states import State
 from fbtasks.system.showing import count
-from fbtasks.tasks.call import Call, Claim, Failed, FeatureOutcome, Input, Retry, Snoozed, Stored, Succeeded
+from fbtasks.tasks.call import Call, Claim, Failed, FeatureOutcome, Input, Reason, Requeue, Stored, Succeeded
 
 
 class EagerResult(AsyncResult[Any]):
@@ -85,15 +85,14 @@ def run_eagerly(app: FBTasks, call: Call, inputs: tuple[Input, ...] = ()) -> Eag
             payload=call.payload, task_id=task_id, wanted=True, inputs=inputs,
         )  # fmt: skip
         finished, failure, _, _, retried = runner.run(claim)
-        if retried:
-            runner.call_retry_hooks(retried)
+        runner.call_hooks("on_retry", retried)
         if failure is not None:
-            runner.call_failure_hooks(failure)
+            runner.call_hooks("on_failure", [failure])
         tries += 1
         match finished.outcome:
-            case Retry():
+            case Requeue(Reason.RETRY):
                 continue
-            case Snoozed(delay):
+            case Requeue(Reason.SNOOZE, delay):
                 return EagerResult(task_id, app, None, delay)
             case FeatureOutcome() as own:
                 ran: EagerResult = own.run_eagerly(app)

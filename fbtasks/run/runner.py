@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
-from fbtasks.run.claimed import Run, failure_hooks, request_of
+from fbtasks.run.claimed import Run, hooks_at, request_of
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import Interrupts, TaskStopped
 from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult, invocation_of
-from fbtasks.tasks.call import Claim, Failed, Finished, Parked
+from fbtasks.tasks.call import Claim, Failed, Finished, Reason, Requeue
 from fbtasks.tasks.remote_error import rebuild_exception
-from fbtasks.tasks.request import SILENT, Reports, running
+from fbtasks.tasks.request import SILENT, Reports, Request, running
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -34,8 +34,8 @@ _NOTHING: Final = nullcontext()
 class Runner:
     """Runs tasks of one app. It does not speak to the database.
 
-    The caller has the on_failure hooks called, by :meth:`call_failure_hooks`, when the failure is recorded, and those
-    of on_retry, by :meth:`call_retry_hooks`, when it is sure that the task is tried again.
+    The caller has the on_failure hooks called, by :meth:`call_hooks`, when the failure is recorded, and those of
+    on_retry when it is sure that the task is tried again.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Runner:
         """Runs the task to its end, in *transaction* if it is transactional. A coroutine gets a loop of its own."""
         task = self.app.tasks.get(claim.name)
         if task is None:
-            return RunResult(Finished(claim, Parked()))
+            return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, transaction, note)
         calls, error = run.invocation.calls(run), None
         with self._whole(run):
@@ -105,7 +105,7 @@ class Runner:
         """The same for a coroutine function, inside a running event loop."""
         task = self.app.tasks.get(claim.name)
         if task is None:
-            return RunResult(Finished(claim, Parked()))
+            return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, note=note)
         calls, error = run.invocation.calls(run), None
         with self._whole(run):
@@ -186,34 +186,22 @@ class Runner:
             request = request_of(claim, task, given, kwargs)
         return Failure(request, rebuild_exception(failed))
 
-    def call_failure_hooks(self, failure: Failure, number: int = 0) -> None:
-        """Calls the on_failure hooks, which may be interrupted as the task *number*. What they raise is logged."""
-        with running(failure.request):
-            for hook in failure_hooks(self.app, failure.request.task):
-                try:
-                    with self._interrupts.window(number):
-                        self.here(hook, failure.request, failure.error)
-                except TaskStopped:
-                    raise
-                except BaseException:
-                    logger.exception("The on_failure hook of %s raised; the outcome stands.", failure.request.task)
+    def call_hooks(self, end: str, told: Iterable[Failure], number: int = 0) -> None:
+        """Calls the hooks of an *end* for each of *told*; they may be interrupted as the task *number*."""
+        for each in told:
+            with running(each.request):
+                self.tell(end, each.request, each.error, number)
 
-    def call_retry_hooks(self, retried: Iterable[Failure]) -> None:
-        """Calls the on_retry hooks for each of *retried*. What they raise is logged."""
-        for each in retried:
-            self._call_retry_hooks(each)
-
-    def _call_retry_hooks(self, retried: Failure) -> None:
-        request = retried.request
-        task = self.app.tasks.get(request.task)
-        with running(request):
-            for hook in (*(() if task is None else task.hooks.retry), self.app.on_retry):
-                if hook is None:
-                    continue
-                try:
-                    self.here(hook, request, retried.error)
-                except BaseException:
-                    logger.exception("The on_retry hook of %s raised; the task is tried again.", request.task)
+    def tell(self, end: str, request: Request, value: Any, number: int = 0) -> None:
+        """Calls the hooks of an *end* with the request and the result or exception. What they raise is logged."""
+        for hook in hooks_at(end, self.app, request.task):
+            try:
+                with self._interrupts.window(number) if end == "on_failure" else _NOTHING:
+                    self.here(hook, request, value)
+            except TaskStopped:
+                raise
+            except BaseException:  # SystemExit is no reason to run the task again
+                logger.exception("The %s hook of %s raised; the outcome stands.", end, request.task)
 
 
 def _result(end: StopIteration, error: BaseException | None) -> RunResult:

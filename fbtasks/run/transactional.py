@@ -26,18 +26,7 @@ from fbtasks.queue.recording import Recorder
 from fbtasks.run.claimed import SAVEPOINT
 from fbtasks.run.invocation import Note, RunResult
 from fbtasks.run.runner import Runner
-from fbtasks.tasks.call import (
-    Advanced,
-    Cancelled,
-    Claim,
-    FeatureOutcome,
-    Finished,
-    Released,
-    Retry,
-    Snoozed,
-    Stale,
-    Succeeded,
-)
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, FeatureOutcome, Finished, Reason, Stale, Succeeded, reason_of
 from fbtasks.timing import Backoff
 
 if TYPE_CHECKING:
@@ -68,7 +57,7 @@ class TransactionalRunner:
         When the connection is lost the task is given back: its effects are undone, or they were committed together
         with its outcome, and then the claim is stale. But when the database has ended that connection alone, by an
         administrator's hand or a timeout, it would do so each time: that is the task's own error. So is what else the
-        database refuses, such as a commit that a trigger objects to; and a task that would end the transaction itself
+        database refuses, such as a commit that a trigger objects to; and a task that has ended the transaction itself
         fails, whatever it does then. When the claim is stale, the log says so here; the outcome is Released then, and
         counts as recorded.
         """
@@ -78,7 +67,7 @@ class TransactionalRunner:
         except (DatabaseUnavailable, SchemaError) as error:
             logger.warning("Task %s lost its connection: %s", claim.label, error)
             self._disconnect(lost=isinstance(error, DatabaseUnavailable))
-            return RunResult(Finished(claim, Released()))
+            return RunResult(Finished(claim, RELEASED))
         except (DatabaseError, TaskDefinitionError) as error:
             self._disconnect()
             return self._runner.refused(claim, error, clock.monotonic() - started)
@@ -97,29 +86,16 @@ class TransactionalRunner:
                 return self._runner.refused(claim, error)
 
     def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, note: Note | None) -> RunResult:
-        with transaction.lent():
-            result = self._runner.run(claim, transaction, note)
+        result = self._runner.run(claim, transaction, note)
         (_, outcome, elapsed, _), _, raised, done, _ = result
-        if session.connection.is_closed():
-            self._disconnect()
-            if isinstance(outcome, Succeeded | FeatureOutcome):
-                raise TaskDefinitionError(
-                    f"the task {claim.name!r} closed self.connection, so its effects are undone: "
-                    "leave it open, and close only cursors."
-                )
-            return result
         misuse = transaction.misuse()
-        if misuse is not None and isinstance(outcome, Succeeded | FeatureOutcome | Retry | Snoozed):
-            result = self._runner.refused(claim, misuse, elapsed)
-        if transaction.ended:
-            logger.error(
-                "Task %s ended its transaction itself: what it had done until then is committed or undone "
-                "whatever its outcome.",
-                claim.label,
-            )
+        if misuse is not None:
             self._disconnect()
+            logger.error("Task %s: %s", claim.label, misuse)
+            if isinstance(outcome, Succeeded | FeatureOutcome) or reason_of(outcome) in (Reason.RETRY, Reason.SNOOZE):
+                return self._runner.refused(claim, misuse, elapsed)
             return result
-        if done and not isinstance(outcome, Advanced):
+        if done and reason_of(outcome) is not Reason.CONTINUE:
             transaction.undo_to(SAVEPOINT)  # the call that has failed
         if done or isinstance(result.finished.outcome, Succeeded | FeatureOutcome):
             return self._commit(transaction, result)
@@ -166,7 +142,7 @@ class TransactionalRunner:
                 stale.stands,
                 claim.claim_id,
             )
-        return RunResult(Finished(claim, Released(), done.elapsed, recorded=not held))
+        return RunResult(Finished(claim, RELEASED, done.elapsed, recorded=not held))
 
     def _record(self, transaction: TaskTransaction, done: Finished) -> Stale | None:
         """Records the outcome together with the effects. Returns why it cannot be done, if so.

@@ -3,7 +3,7 @@
 Off unless the environment variable FBTASKS_FAULT names one, as ``claim.after`` or, for the third time it is reached,
 ``claim.after:3``. With ``claim.after:3:hang`` the process is not killed but hangs there until it gets SIGCONT. With
 FBTASKS_FAULT_FILE this happens to the first process alone that creates the file of that name.
-``before`` is just before the commit, ``after`` just after it. The points: enqueue, claim, start, finish, effect (a
+``before`` is just before the commit, ``after`` just after it. The points: enqueue, claim, finish, effect (a
 transactional task's), heartbeat, rescue, promote, tick, cancel, register, migrate (each step of a migration); and
 exchange, a commit that is a finish as well.
 """

@@ -186,7 +186,7 @@ class Claims(list[Claim]):
     """What a claim took."""
 
     unseen = False
-    """Whether it ended at as many expired tasks as one claim may cancel: there may be others behind them."""
+    """Whether it stopped early: at a suspect, or at as many expired tasks as one claim may cancel."""
     missed = False
     """Whether another worker was at what the sources of the queue have: there may be more in a moment."""
     let_in = False
@@ -236,31 +236,39 @@ class Failed:
     """What has failed, and what goes on. None: all of the task has failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """The task is to be tried again after ``delay`` seconds."""
+class Reason(Enum):
+    """Why a task goes back to its queue. What follows from it for the row of the task: FBTASKS_CORE.PUT_BACK."""
 
-    delay: float
-    message: str
+    RETRY = b"R"
+    """It has ended a try, and is tried again."""
+    SNOOZE = b"Z"
+    """It asked to be run again later; no try is counted."""
+    CONTINUE = b"A"
+    """It has done a part; the extra has what is left."""
+    RELEASE = b"L"
+    """It goes back as if it had not been claimed."""
+    CLOSED = b"W"
+    """It was claimed outside its task's hours, and is scheduled for when they begin."""
+    HELD = b"G"
+    """It was enqueued without the limits that hold it; the message has them, as the database reads them."""
+    PARKED = b"P"
+    """The worker does not know a task of its name, or lacks a feature, as the message says. Another one may have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """The task has not ended, and goes back to its queue."""
+
+    reason: Reason
+    delay: float = 0.0
+    """Seconds until it may be claimed again."""
+    message: str = ""
     error_type: str = ""
     extra: Extra | None = None
-    """What is tried again. None: all of the task."""
+    """What of it goes back. None: all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snoozed:
-    """The task asked to be run again after ``delay`` seconds; no try is counted."""
-
-    delay: float
-    extra: Extra | None = None
-    """What is run again. None: all of the task."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advanced:
-    """The task has done a part, and goes back to its queue with what is left."""
-
-    extra: Extra
+RELEASED: Final = Requeue(Reason.RELEASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,26 +278,6 @@ class Cancelled:
     message: str
     extra: Extra | None = None
     """What was not done. None: all of the task."""
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """The task goes back to its queue as if it had not been claimed; no try is counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Postponed:
-    """It was claimed outside its task's window: it has not begun, and is scheduled for ``delay`` seconds later."""
-
-    delay: float
-
-
-@dataclass(frozen=True, slots=True)
-class PutBefore:
-    """It has limits that it has not passed, since it was enqueued without them: it waits before their gates."""
-
-    gates: str
-    """As the database reads them."""
 
 
 class FeatureOutcome:
@@ -315,14 +303,6 @@ class FeatureOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
-    """The worker does not know a task of this name, or lacks a feature that it needs; it waits for one that does."""
-
-    lacks: str = ""
-    """The name of the feature."""
-
-
-@dataclass(frozen=True, slots=True)
 class Crashed:
     """The process that ran the task died. ``charged``: the task alone can have done it, so a crash is counted."""
 
@@ -341,28 +321,19 @@ class Several:
     outcomes: tuple[Outcome, ...]
 
 
-Outcome = (
-    Succeeded
-    | Failed
-    | Retry
-    | Snoozed
-    | Advanced
-    | Cancelled
-    | Released
-    | Postponed
-    | PutBefore
-    | FeatureOutcome
-    | Parked
-    | Crashed
-    | Several
-)
+Outcome = Succeeded | Failed | Requeue | Cancelled | FeatureOutcome | Crashed | Several
 
 
 def extra_of(outcome: Outcome) -> Extra | None:
     """Returns what a feature has to say beside *outcome*."""
     if type(outcome) is Succeeded:  # that of most
         return None
-    return outcome.extra if isinstance(outcome, Failed | Retry | Snoozed | Advanced | Cancelled | Crashed) else None
+    return outcome.extra if isinstance(outcome, Failed | Requeue | Cancelled | Crashed) else None
+
+
+def reason_of(outcome: Outcome) -> Reason | None:
+    """Returns why the task goes back to its queue; None when it has ended."""
+    return outcome.reason if isinstance(outcome, Requeue) else None
 
 
 def crashes(claim: Claim, outcome: Crashed) -> int:
@@ -410,7 +381,7 @@ class Said(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TaskRow:
     """A task as the database has it, live or finished."""
 
@@ -436,7 +407,7 @@ class TaskRow:
     """Of a task that is held: the lane and the limits that it has still to pass. It waits for the first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """The outcome of a finished task as the database keeps it."""
 
@@ -500,7 +471,7 @@ class HeartbeatReply:
     """Whether tasks of this worker are to be stopped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WorkerRow:
     """A worker as it registered itself."""
 

@@ -9,21 +9,19 @@ caller gives, the signatures that are shown, the names in messages, and what typ
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
-from functools import cache, update_wrapper
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from functools import cache
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-from fbtasks.errors import FBTasksError
-from fbtasks.system.checks import Check
+from fbtasks.errors import FBTasksError, TaskDefinitionError
+from fbtasks.system.checks import Check, shown
+from fbtasks.tasks.celery_words import instead
 
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])
 G = TypeVar("G", contravariant=True)
 K = TypeVar("K", covariant=True)
-T = TypeVar("T", covariant=True)
-V = TypeVar("V")
+T = TypeVar("T")
 O = ParamSpec("O")  # noqa: E741  # options
-Refuse = Callable[[Iterable[str]], FBTasksError]
-"""Makes the error for options that there are not."""
 
 
 class Given(Generic[G, K]):
@@ -72,12 +70,25 @@ def _option(annotation: Any, default: Any, kw_only: bool) -> Option:
     return Option(kind, check, inspect.Parameter.empty if default is MISSING else default, position)
 
 
-def refuse_unknown(declared: Any, names: Iterable[str], refuse: Refuse) -> None:
-    """Raises what *refuse* makes of those of *names* that *declared*, or none of several, has."""
-    several = declared if isinstance(declared, tuple) else (declared,)
-    unknown = set(names).difference(*map(options_of, several))
-    if unknown:
-        raise refuse(unknown)
+def refuse_unknown(
+    what: str,
+    names: Iterable[str],
+    *declared: Any,
+    error: type[FBTasksError] = TaskDefinitionError,
+    words: str | None = None,
+) -> None:
+    """Raises *error* for those of *names* that none of *declared* has: for each *what* it is, and what to use.
+
+    *words*: where Celery's words for it are found, if not under *what*.
+    """
+    known = sorted({name for each in declared for name in options_of(each)})
+    unknown = sorted(set(names).difference(known))
+    if not unknown:
+        return
+    answers = [instead(name, words or what, known=known) for name in unknown]
+    said = " ".join(f"unknown {what} {shown(name)}{answer}" for name, answer in zip(unknown, answers, strict=True))
+    answered = all(answer.startswith(":") for answer in answers)
+    raise error(said if answered else f"{said} Known options: {', '.join(known)}.")
 
 
 def check_fields(record: Any, prefix: str = "") -> None:
@@ -88,29 +99,22 @@ def check_fields(record: Any, prefix: str = "") -> None:
             object.__setattr__(record, name, option.check(prefix + name, getattr(record, name)))
 
 
-def chosen(declared: Any, options: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
-    """Returns those of *options* that are not None, checked. *declared* is a TypedDict, where None says nothing."""
+def chosen(what: str, declared: Any, options: Mapping[str, Any], error: type[FBTasksError]) -> dict[str, Any]:
+    """Returns those of *options* that are not None, checked. *declared* is a TypedDict, where None says nothing.
+
+    Raises *error* for one that it does not have: *what* such an option is.
+    """
     known, found = options_of(declared), {}
     for name, value in options.items():
         if name not in known:
-            raise refuse(options.keys() - known.keys())
+            refuse_unknown(what, options, declared, error=error)
         if value is not None:
             check = known[name].check
             found[name] = value if check is None else check(name, value)
     return found
 
 
-class Method(Protocol[O, T]):
-    """A method that takes a name, or what else comes first, and options."""
-
-    def __call__(self, *args: O.args, **options: O.kwargs) -> T:
-        """Calls it."""
-
-    def __get__(self, owner: Any, kind: Any = None, /) -> "Method[O, T]":
-        """The same as a method of *owner*."""
-
-
-def typed(declared: Callable[O, Any]) -> Callable[[Callable[..., T]], Method[O, T]]:
+def typed(declared: Callable[O, Any]) -> Callable[[Callable[Concatenate[A, ...], T]], Callable[Concatenate[A, O], T]]:
     """Has a method of ``**options`` show those that are *declared*, to people and to type checkers."""
     return shows(declared)
 
@@ -128,28 +132,6 @@ def shows(*declared: Any) -> Callable[[F], F]:
         options = {each.name: each for some in declared for each in _parameters(some)}
         function.__signature__ = own.replace(parameters=[*(kept | (options | kept)).values()])  # type: ignore[attr-defined]
         return function
-
-    return decorate
-
-
-def takes(
-    declared: Callable[O, V], refuse: Refuse
-) -> Callable[[Callable[[A, V], None]], Callable[Concatenate[A, O], None]]:
-    """Makes an ``__init__`` that takes a record into one that takes what the record is made of."""
-
-    def decorate(init: Callable[[A, V], None]) -> Callable[Concatenate[A, O], None]:
-        def taking(self: A, /, *values: O.args, **options: O.kwargs) -> None:
-            refuse_unknown(declared, options, refuse)
-            try:
-                signature.bind(self, *values, **options)
-            except TypeError as error:  # in the words of what was called
-                raise TypeError(f"{type(self).__name__}() got wrong arguments: {error}") from None
-            init(self, declared(*values, **options))
-
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        signature = taking.__signature__ = inspect.Signature([own, *_parameters(declared)])  # type: ignore[attr-defined]
-        update_wrapper(taking, init)
-        return taking
 
     return decorate
 

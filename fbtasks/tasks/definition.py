@@ -5,18 +5,19 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
 from weakref import WeakSet
 
-from fbtasks.errors import EnqueueError, TaskDefinitionError
+from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
-from fbtasks.tasks.call import Call, Snoozed
+from fbtasks.tasks.call import Call, Reason, Requeue
+from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.tasks.handlers import check_class, class_options, hooks_of
-from fbtasks.tasks.middleware import OutgoingCall, enqueue_through
-from fbtasks.tasks.options import CallOptions, CommonOptions, RetryOptions, task_name, unknown, unknown_of_retry
+from fbtasks.tasks.middleware import enqueue_through
+from fbtasks.tasks.options import CallOptions, CommonOptions, RetryOptions, task_name
 from fbtasks.tasks.request import EndsWith, Request, RetryRequested, current, current_request
 from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.tasks.windows import Window, window_of
@@ -58,13 +59,14 @@ class TaskCalls(Generic[P, R]):
         return self._task.enqueue(check_calls(calls, options), options, self._connection)
 
 
-class Task(TaskCalls[P, R]):
+class Task(TaskCalls[P, R], AnswersCelery):
     """A function that can be called now, or enqueued to be called by a worker.
 
     Calling the task runs the function here and now. :meth:`delay` and :meth:`apply_async` enqueue the call in a
     transaction of its own.
     """
 
+    _known_as = "a task"
     is_called = True
     """Whether programs call it: then its arguments are known where it is called."""
     in_order = False
@@ -81,8 +83,8 @@ class Task(TaskCalls[P, R]):
         self.options = options
         self.name: str = options.name or task_name("name", f"{home_module(function)}.{function.__qualname__}")
         self.policy: RetryPolicy = options
-        self.hooks = hooks_of(self, options.on_success, options.on_failure, options.on_retry)
-        """What is called when it begins, and when a run of it has ended."""
+        self.hooks = hooks_of(self, options)
+        """What is called when it begins, and when a run of it has ended; those of the app come after these."""
         self._app: FBTasks | None = None
         self.prepared_by: tuple[Feature, ...] = ()
         """The features that have something to say of its calls."""
@@ -90,16 +92,6 @@ class Task(TaskCalls[P, R]):
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import TASK_ATTRIBUTES, no_attribute
-
-            options = self.__dict__.get("options", CommonOptions)
-            words = {field: f"task.options.{field}" for field in options_of(type(options))} | TASK_ATTRIBUTES
-            raise AttributeError(no_attribute("a task", name, words), name=name, obj=self)
 
     @property
     def app(self) -> FBTasks:
@@ -156,7 +148,7 @@ class Task(TaskCalls[P, R]):
         Once *max_retries* (default: the call's own) are used up the task fails with *exc*, or with the exception being
         handled.
         """
-        given = chosen(RetryOptions, options, unknown_of_retry)
+        given = chosen("argument of retry()", RetryOptions, options, ConfigurationError)
         cause = given.get("exc") or sys.exc_info()[1]
         raise RetryRequested(cause, given.get("countdown"), given.get("max_retries")) from cause
 
@@ -166,7 +158,7 @@ class Task(TaskCalls[P, R]):
         What a transactional task has done until then is undone.
         """
         delay = checks.seconds("snooze", seconds, zero=False)
-        raise EndsWith(f"snooze requested: {delay:g} s", Snoozed(delay))
+        raise EndsWith(f"snooze requested: {delay:g} s", Requeue(Reason.SNOOZE, delay))
 
     def heartbeat(self) -> None:
         """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.
@@ -188,17 +180,10 @@ class Task(TaskCalls[P, R]):
         return TaskCalls(self, connection)
 
     def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
-        """Enqueues a call for each of *arguments*, all with the same options; *using* is as of :meth:`send`."""
-        arounds = self.app.middlewares.enqueue
-        if not arounds:
-            return self.send([self.call(args, kwargs, **options) for args, kwargs in arguments], using)
-        outgoing = [OutgoingCall(self.name, *as_arguments(args, kwargs), {**options}) for args, kwargs in arguments]
-        return enqueue_through(
-            arounds,
-            outgoing,
-            lambda each: self.call(each.args, each.kwargs, **each.options),
-            lambda calls: self.send(calls, using),
-        )
+        """Enqueues a call for each of *arguments*, with the same options, as the app's ``enqueue_calls`` does."""
+        app = self.app
+        write = partial(app.enqueue_calls, using=using, ignored=self.options.ignore_result)
+        return enqueue_through(app.middlewares.enqueue, self.name, arguments, options, self.call, write)
 
     def call(
         self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, **options: Unpack[CallOptions]
@@ -218,10 +203,6 @@ class Task(TaskCalls[P, R]):
         for feature in self.prepared_by:
             call = feature.prepare(call, self, args, kwargs, step)
         return call
-
-    def send(self, calls: Sequence[Call], using: Any = None) -> list[AsyncResult[R]]:
-        """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run."""
-        return self.app.enqueue_calls(calls, using, ignored=self.options.ignore_result)
 
     @cached_property
     def parameters(self) -> Parameters:
@@ -275,7 +256,7 @@ def define(
     *kind* is the class of the app's tasks, which is *root* or derives from it; *declared* has the options. Raises
     :class:`TaskDefinitionError` for an option that does not exist.
     """
-    refuse_unknown(declared, options, unknown("task option", "TASK_OPTIONS", declared))
+    refuse_unknown("task option", options, declared)
     kind, options = with_class(options, kind, root, declared)
     checked = declared(**options)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.system import checks
+from fbtasks.tasks.celery_words import instead, words
 from fbtasks.tasks.request import Hook, Request
 
 _HANDLERS: Final = {
@@ -20,6 +21,7 @@ _HANDLERS: Final = {
     "after_return": ("status", "retval", "task_id", "args", "kwargs", "einfo"),
 }
 """The methods that are handlers, and what each is given. They are Celery's."""
+_STATUS: Final = {"before_start": "", "on_success": "SUCCESS", "on_failure": "FAILURE", "on_retry": "RETRY"}
 _NO_OPTIONS: Final = {"name", "base", *_HANDLERS}
 """Options that the attributes of a class do not give."""
 _IGNORED: Final = "abstract"
@@ -46,62 +48,40 @@ class ErrorInfo:
         return self.traceback
 
 
-class Hooks(NamedTuple):
-    """What is called when a task begins and when a run of it has ended; those of the app come after these."""
-
-    before: Callable[[Request], None] | None = None
-    success: tuple[Hook, ...] = ()
-    failure: tuple[Hook, ...] = ()
-    retry: tuple[Hook, ...] = ()
-
-
-def hooks_of(task: object, on_success: Hook | None, on_failure: Hook | None, on_retry: Hook | None) -> Hooks:
-    """The hooks that are options of *task*, and after them the handlers that its class has.
+def hooks_of(task: object, options: object) -> Mapping[str, tuple[Hook, ...]]:
+    """What is called at the begin and at each end of a run of *task*: its options of these names, then its class's.
 
     Raises :class:`TaskDefinitionError` for a handler that cannot be called as one.
     """
-    before, success, failure, retry, after = (_handler(task, name) for name in _HANDLERS)
-    found = Hooks(
-        before=None if before is None else lambda request: before(*_call_of(request)),
-        success=tuple(hook for hook in (on_success, success and _of_value(success)) if hook is not None),
-        failure=tuple(hook for hook in (on_failure, failure and _of_error(failure)) if hook is not None),
-        retry=tuple(hook for hook in (on_retry, retry and _of_error(retry)) if hook is not None),
-    )
-    if after is None:
-        return found
-    return found._replace(
-        success=(*found.success, lambda request, value: after("SUCCESS", value, *_call_of(request), None)),
-        failure=(
-            *found.failure,
-            lambda request, error: after("FAILURE", error, *_call_of(request), ErrorInfo(error)),
-        ),
-    )
+    hooks = {}
+    for name, status in _STATUS.items():
+        found = [getattr(options, name, None), _handler(task, name, status)]
+        if status in ("SUCCESS", "FAILURE"):
+            found.append(_handler(task, "after_return", status))
+        hooks[name] = tuple(hook for hook in found if hook is not None)
+    return hooks
 
 
-def _handler(task: object, name: str) -> Callable[..., None] | None:
-    method = getattr(type(task), name, None)
-    if method is None:
+def _handler(task: object, name: str, status: str) -> Hook | None:
+    """The handler *name* of the class of *task* as a hook."""
+    if getattr(type(task), name, None) is None:
         return None
-    given, bound = _HANDLERS[name], getattr(task, name)
+    parameters, handler = _HANDLERS[name], getattr(task, name)
     try:
-        inspect.signature(bound).bind(*given)
+        inspect.signature(handler).bind(*parameters)
     except (TypeError, ValueError) as error:
         raise TaskDefinitionError(
-            f"{name} of the class {type(task).__name__} is called as {name}({', '.join(given)}): {error}."
+            f"{name} of the class {type(task).__name__} is called as {name}({', '.join(parameters)}): {error}."
         ) from None
-    return bound  # type: ignore[no-any-return]
 
+    def hook(request: Request, value: Any) -> None:
+        given = {
+            "task_id": request.id, "args": request.args, "kwargs": request.kwargs, "status": status, "retval": value,
+            "exc": value, "einfo": None if status == "SUCCESS" else ErrorInfo(value),
+        }  # fmt: skip
+        handler(*(given[each] for each in parameters))
 
-def _call_of(request: Request) -> tuple[str, tuple[Any, ...], Mapping[str, Any]]:
-    return request.id, request.args, request.kwargs
-
-
-def _of_value(handler: Callable[..., None]) -> Hook:
-    return lambda request, value: handler(value, *_call_of(request))
-
-
-def _of_error(handler: Callable[..., None]) -> Hook:
-    return lambda request, error: handler(error, *_call_of(request), ErrorInfo(error))
+    return hook
 
 
 def check_class(what: str, kind: object, root: type) -> type[Any]:
@@ -132,9 +112,7 @@ def class_options(kind: type[Any], root: type, known: Iterable[str]) -> dict[str
 
 
 def _refuse(kind: type[Any], names: Iterable[str]) -> None:
-    from fbtasks.tasks.celery_words import TASK_OPTIONS
-
-    for name in sorted(set(names) & TASK_OPTIONS.keys()):
+    for name in sorted(set(names) & words()["task option"].keys()):
         raise TaskDefinitionError(
-            f"the class {kind.__name__} has {name!r}, an option of Celery's for tasks: {TASK_OPTIONS[name]}."
+            f"the class {kind.__name__} has {name!r}, an option of Celery's for tasks{instead(name, 'task option')}"
         )

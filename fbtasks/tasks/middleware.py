@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
+from fbtasks.tasks.function import as_arguments
 from fbtasks.tasks.request import Request
 
 if TYPE_CHECKING:
@@ -129,6 +130,10 @@ def _method(middleware: Any, owner: str, name: str) -> Around | None:
 class _NotYet:
     """The result of a call that is written together with others, when the last of them has passed the middleware."""
 
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._result: Any = None
+
     def __repr__(self) -> str:
         return "<AsyncResult not enqueued yet>"
 
@@ -143,34 +148,37 @@ class _NotYet:
 
 def enqueue_through(
     arounds: Sequence[Around],
-    calls: Iterable[OutgoingCall],
-    make: Callable[[OutgoingCall], Call],
+    task: str,
+    arguments: Sequence[tuple[Sequence[Any] | None, Mapping[str, Any] | None]],
+    options: Mapping[str, Any],
+    make: Callable[..., Call],
     write: Callable[[list[Call]], list[AsyncResult[Any]]],
 ) -> list[AsyncResult[Any]]:
-    """Has each of *calls* pass *arounds*; those that do are made records by *make* and written together by *write*.
+    """Has a call for each of *arguments* pass *arounds*; *make* makes records of them, and *write* writes these.
 
     Returns a result for each: what its middleware has returned.
     """
-    made: list[Call] = []
-    places: list[_NotYet] = []
+    if not arounds:
+        return write([make(args, kwargs, **options) for args, kwargs in arguments])
+    made: list[_NotYet] = []
 
-    def note(call: OutgoingCall) -> AsyncResult[Any]:
-        made.append(make(call))
-        places.append(_NotYet())
-        return cast("AsyncResult[Any]", places[-1])
+    def note(call: OutgoingCall) -> Any:
+        made.append(_NotYet(make(call.args, call.kwargs, **call.options)))
+        return made[-1]
 
-    def at_once(call: OutgoingCall) -> AsyncResult[Any]:
-        return write([make(call)])[0]
+    def at_once(call: OutgoingCall) -> Any:
+        return write([make(call.args, call.kwargs, **call.options)])[0]
 
-    calls = list(calls)
-    results = [_pass(arounds, 0, call, at_once if len(calls) == 1 else note) for call in calls]
+    last = at_once if len(arguments) == 1 else note
+    calls = [OutgoingCall(task, *as_arguments(args, kwargs), {**options}) for args, kwargs in arguments]
+    results = [_pass(arounds, call, last) for call in calls]
     if made:
-        written = dict(zip(map(id, places), write(made), strict=True))
-        results = [written.get(id(result), result) for result in results]
-    return results
+        for each, result in zip(made, write([each._call for each in made]), strict=True):
+            each._result = result
+    return [result._result if isinstance(result, _NotYet) else result for result in results]
 
 
-def step_through(arounds: Sequence[Around], call: OutgoingCall, make: Callable[[OutgoingCall], Call]) -> Call:
+def step_through(arounds: Sequence[Around], call: OutgoingCall, make: Callable[..., Call]) -> Call:
     """Has *call*, a step of a workflow, pass *arounds*. Returns what *make* makes of it.
 
     The workflow is enqueued when all of its steps have passed. Raises :class:`EnqueueError` when one is not to be
@@ -178,11 +186,11 @@ def step_through(arounds: Sequence[Around], call: OutgoingCall, make: Callable[[
     """
     made: list[Call] = []
 
-    def note(changed: OutgoingCall) -> AsyncResult[Any]:
-        made.append(make(changed))
-        return cast("AsyncResult[Any]", _NotYet())
+    def note(changed: OutgoingCall) -> Any:
+        made.append(make(changed.args, changed.kwargs, **changed.options))
+        return _NotYet(made[-1])
 
-    _pass(arounds, 0, call, note)
+    _pass(arounds, call, note)
     if len(made) != 1:
         raise EnqueueError(
             f"{_ENQUEUE} of a middleware called next() {len(made)} times for {call.task!r}, a step of a workflow. "
@@ -191,20 +199,18 @@ def step_through(arounds: Sequence[Around], call: OutgoingCall, make: Callable[[
     return made[0]
 
 
-def _pass(
-    arounds: Sequence[Around], at: int, call: OutgoingCall, last: Callable[[OutgoingCall], AsyncResult[Any]]
-) -> AsyncResult[Any]:
-    if at == len(arounds):
+def _pass(arounds: Sequence[Around], call: OutgoingCall, last: Callable[[OutgoingCall], Any]) -> Any:
+    if not arounds:
         return last(call)
-    owner, function, _ = arounds[at]
+    owner, function, _ = arounds[0]
 
-    def go_on(changed: OutgoingCall) -> AsyncResult[Any]:
+    def go_on(changed: OutgoingCall) -> Any:
         if not isinstance(changed, OutgoingCall) or changed.task != call.task:
             raise EnqueueError(
                 f"{_ENQUEUE} of the middleware {owner} gave next() {checks.shown(changed)}: give it the call, or "
                 "call.replace(...), which is one of the same task."
             )
-        return _pass(arounds, at + 1, changed, last)
+        return _pass(arounds[1:], changed, last)
 
     result = function(call, go_on)
     if not isinstance(result, _NotYet) and not (hasattr(result, "id") and hasattr(result, "get")):
@@ -212,7 +218,7 @@ def _pass(
             f"{_ENQUEUE} of the middleware {owner} returned {checks.shown(result)} for a call of {call.task!r}: "
             "`return next(call)`. To stop a call, raise an error, or return another result."
         )
-    return cast("AsyncResult[Any]", result)
+    return result
 
 
 # Around the run
@@ -225,35 +231,20 @@ def run_through(
 
     *is_async*: that is a coroutine function; then what is returned is a coroutine.
     """
-    return _run_async(arounds, 0, request, function) if is_async else _run(arounds, 0, request, function)
-
-
-def _run(arounds: Sequence[Around], at: int, request: Request, function: Callable[[Request], Any]) -> Any:
-    if at == len(arounds):
+    if not arounds:
         return function(request)
-    around = arounds[at]
+    around = arounds[0]
 
     def go_on(changed: Request) -> Any:
-        return _run(arounds, at + 1, _checked(around, request, changed), function)
+        return run_through(arounds[1:], _checked(around, request, changed), function, is_async=is_async)
 
-    if not around.is_async:
+    if is_async or not around.is_async:
         return around.function(request, go_on)
 
     async def go_on_async(changed: Request) -> Any:
         return go_on(changed)
 
     return _driven(around, around.function(request, go_on_async), request)
-
-
-async def _run_async(arounds: Sequence[Around], at: int, request: Request, function: Callable[[Request], Any]) -> Any:
-    if at == len(arounds):
-        return await function(request)
-    around = arounds[at]
-
-    async def go_on(changed: Request) -> Any:
-        return await _run_async(arounds, at + 1, _checked(around, request, changed), function)
-
-    return await around.function(request, go_on)
 
 
 def _driven(around: Around, coroutine: Coroutine[Any, Any, Any], request: Request) -> Any:

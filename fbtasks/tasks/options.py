@@ -1,6 +1,5 @@
 """The options of tasks, of calls and of ``self.retry()``. docs/reference/options.md describes them one by one."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -8,12 +7,12 @@ from functools import cache, partial
 from typing import Annotated, Any, Final, TypedDict, is_typeddict
 
 from fbtasks import timing as clock
-from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
+from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
 from fbtasks.tasks import windows
 from fbtasks.tasks.call import MOST_TRIES, When
-from fbtasks.tasks.declare import Refuse, options_of
+from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.request import Hook
 from fbtasks.tasks.retry import RetryPolicy
 
@@ -204,16 +203,9 @@ class RetryOptions(TypedDict, total=False):
     max_retries: Annotated[int | None, checks.retries]
 
 
-def unknown(what: str, words: str, *declared: type, kind: type[FBTasksError] = TaskDefinitionError) -> Refuse:
-    """Returns what makes the error for options that none of *declared* has; *words* names the table of Celery's."""
-
-    def refuse(names: Iterable[str]) -> FBTasksError:
-        from fbtasks.tasks import celery_words  # for mistakes alone
-
-        known = {name: option for each in declared for name, option in options_of(each).items()}
-        return kind(celery_words.unknown_options(what, names, getattr(celery_words, words), known))
-
-    return refuse
+def chosen_of_call(options: CallOptions) -> dict[str, Any]:
+    """Those of *options* that are not None, checked. Raises :class:`EnqueueError` for one that does not exist."""
+    return chosen("option of a call", CallOptions, options, EnqueueError)
 
 
 def check_options(what: str, declared: Any) -> None:
@@ -236,7 +228,3 @@ def with_options(base: type[CommonOptions], *more: type) -> type[CommonOptions]:
         return bases[0]
     fields = [(name, each, field(default=None)) for name, each in said.items()]
     return make_dataclass("TaskOptions", fields, bases=bases, frozen=True, kw_only=True)
-
-
-unknown_of_call = unknown("option of a call", "CALL_OPTIONS", CallOptions, kind=EnqueueError)
-unknown_of_retry = unknown("argument of retry()", "RETRY_OPTIONS", RetryOptions, kind=ConfigurationError)

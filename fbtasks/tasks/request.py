@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fbtasks.errors import FBTasksError
 from fbtasks.tasks.call import Outcome
+from fbtasks.tasks.celery_words import AnswersCelery
 
 Hook = Callable[["Request", Any], None]
 """Called with the request and the result (``on_success``) or the exception (``on_failure``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(AnswersCelery):
     """The call that is being run."""
+
+    _known_as = "a request"
 
     id: str
     task: str
@@ -36,14 +38,6 @@ class Request:
     """For a transactional task: the connection whose transaction also records the outcome."""
     eager: bool = False
     """Whether the call is run where it was made, without a worker and a database."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import REQUEST_ATTRIBUTES, no_attribute
-
-            raise AttributeError(no_attribute("a request", name, REQUEST_ATTRIBUTES), name=name, obj=self)
 
 
 class RetryRequested(FBTasksError):
@@ -118,13 +112,3 @@ class running:  # noqa: N801  # a function to its callers; a class costs a third
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
-
-
-@contextmanager
-def replacing(request: Request) -> Iterator[None]:
-    """Has what runs see *request* for the block."""
-    token = _current.set(_current.get()._replace(request=request))
-    try:
-        yield
-    finally:
-        _current.reset(token)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fbtasks.errors import ConfigurationError
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_DAY: Final = 24 * 60
+_DAY: Final = timedelta(days=1)
+_MINUTES: Final = 24 * 60
 _TIME: Final = re.compile(r"([01]?[0-9]|2[0-4]):([0-5][0-9])")
 _STEP: Final = timedelta(hours=1)
 _AHEAD: Final = timedelta(days=16)
@@ -32,7 +33,7 @@ def hours(what: str, value: object) -> tuple[str, str]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise ConfigurationError(f"{what} {checks.shown(value)} must be two times of the day, such as {_EXAMPLE}.")
     begin, end = (_minutes(what, each) for each in value)
-    if begin == _DAY:
+    if begin == _MINUTES:
         raise ConfigurationError(f"{what} {checks.shown(value)} begins at 24:00: write that as '00:00'.")
     if begin == end:
         raise ConfigurationError(
@@ -44,8 +45,8 @@ def hours(what: str, value: object) -> tuple[str, str]:
 
 def _minutes(what: str, value: object) -> int:
     found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    minutes = int(found[1]) * 60 + int(found[2]) if found else _DAY + 1
-    if minutes > _DAY:
+    minutes = int(found[1]) * 60 + int(found[2]) if found else _MINUTES + 1
+    if minutes > _MINUTES:
         raise ConfigurationError(
             f"{what} holds {checks.shown(value)}, which is no time of the day: write hours and minutes, {_EXAMPLE}."
         )
@@ -122,7 +123,7 @@ class Window:
     def shifts(self, begin: datetime, end: datetime) -> Iterator[Shift]:
         """The times for which it is open that overlap *begin* to *end*; the first and the last are cut off there."""
         opened: datetime | None = None
-        for moment in (*self._turns(begin, end), end):
+        for moment in (*self._turns(begin, end), end.astimezone(UTC)):
             is_open = moment < end and self.is_open(moment)
             if is_open and opened is None:
                 opened = moment
@@ -148,34 +149,17 @@ class Window:
             return begin <= minutes < end and day in days
         return (minutes >= begin and day in days) or (minutes < end and (day - 1) % 7 in days)
 
-    def _turns(self, begin: datetime, end: datetime) -> list[datetime]:
-        """The moments in UTC at which the wall clock may come to, or leave, a time of the window; *begin* first."""
-        begin, end = begin.astimezone(UTC), end.astimezone(UTC)
-        tz, found = self._zone, {begin}
-        times = [time(0), *(time(*divmod(minutes % _DAY, 60)) for minutes in self._bounds())]
-        day: date = begin.astimezone(tz).date() - timedelta(days=1)
-        while day <= end.astimezone(tz).date():
-            for at in times:
-                for fold in (0, 1):
-                    found.add(datetime.combine(day, at, tz).replace(fold=fold).astimezone(UTC))
-            day += timedelta(days=1)
-        found.update(self._jumps(begin, end))
-        return sorted(moment for moment in found if begin <= moment < end)
-
-    def _jumps(self, begin: datetime, end: datetime) -> Iterator[datetime]:
-        """The moments in UTC, to the second, at which the wall clock is put forward or back."""
-        tz, at = self._zone, begin
+    def _turns(self, begin: datetime, end: datetime) -> Iterator[datetime]:
+        """The moments in UTC at which it may open or close, and others; *begin* first."""
+        tz, at = self._zone, begin.astimezone(UTC)
+        times = [timedelta(minutes=each) for each in (0, *self._bounds())]
         while at < end:
-            later = at + _STEP
-            if at.astimezone(tz).utcoffset() != later.astimezone(tz).utcoffset():
-                low, high = at, later
-                while high - low > timedelta(seconds=1):
-                    middle = low + (high - low) / 2
-                    if middle.astimezone(tz).utcoffset() == low.astimezone(tz).utcoffset():
-                        low = middle
-                    else:
-                        high = middle
-                yield high.replace(microsecond=0)
+            yield at
+            wall = at.astimezone(tz)
+            since_midnight = wall.replace(tzinfo=None) - datetime.combine(wall, time())
+            later = at + min(_STEP, *((each - since_midnight) % _DAY or _DAY for each in times))
+            if later.astimezone(tz).utcoffset() != wall.utcoffset():  # the wall clock is put forward or back
+                later = at.replace(second=0, microsecond=0) + timedelta(minutes=1)
             at = later
 
 

@@ -147,7 +147,6 @@ class Claiming:
         worker_id: int,
         room: int,
         *,
-        repeated: bool,
         anew: bool = False,
         rooms: Mapping[str, int] = MappingProxyType({}),
     ) -> Taken:
@@ -163,33 +162,32 @@ class Claiming:
         while dealt:
             queue, share = dealt.pop(0)
             to_ask.remove(queue)
-            found = self._claim_from(transaction, worker_id, queue, share, repeated, anew, taken)
+            found = self._claim_from(transaction, worker_id, queue, share, anew, taken)
             if share == rooms.get(queue):
                 taken.hungry.discard(queue)
                 taken.without_room |= {queue} if found >= share else set()
             if found < share and to_ask:
                 dealt = self._turns.deal(to_ask, room - len(taken.claims), rooms)
-        self._claim_idle(transaction, worker_id, room, repeated, rooms, taken)
+        self._claim_idle(transaction, worker_id, room, rooms, taken)
         return taken
 
     def _claim_idle(
-        self, transaction: Transaction, worker_id: int, room: int, repeated: bool, rooms: Mapping[str, int],
-        taken: Taken,
-    ) -> None:  # fmt: skip
+        self, transaction: Transaction, worker_id: int, room: int, rooms: Mapping[str, int], taken: Taken
+    ) -> None:
         for queue in taken.idle:
             left = room - len(taken.claims)
-            if left <= 0 or taken.hungry or any(claim.suspect for claim in taken.claims):
+            if left <= 0 or taken.hungry:
                 break
             if queue in rooms:
                 left = min(left, rooms[queue] - sum(claim.queue == queue for claim in taken.claims))
                 if left <= 0:
                     continue
-            claims = tasks.claim(transaction, worker_id, queue, left, repeated=repeated, from_start=False)
+            claims = tasks.claim(transaction, worker_id, queue, left, from_start=False)
             taken.claims += claims
             taken.claims.unseen |= claims.unseen
 
     def _claim_from(
-        self, transaction: Transaction, worker_id: int, queue: str, most: int, repeated: bool, anew: bool, taken: Taken
+        self, transaction: Transaction, worker_id: int, queue: str, most: int, anew: bool, taken: Taken
     ) -> int:
         """Claims up to *most* tasks of *queue*. Returns how many these are."""
         marks = self._marks.get(queue, NO_MARKS)
@@ -197,9 +195,7 @@ class Claiming:
         anew |= now > marks.until
         if anew:
             marks = Marks(until=now + LOOK_BACK, known=marks.known)
-        claims = tasks.claim(
-            transaction, worker_id, queue, most, repeated=repeated, ends=marks.ends, from_start=anew, idle=False
-        )
+        claims = tasks.claim(transaction, worker_id, queue, most, ends=marks.ends, from_start=anew, idle=False)
         taken.claims += claims
         taken.claims.unseen |= claims.unseen
         taken.claims.missed |= claims.missed
@@ -208,10 +204,9 @@ class Claiming:
         if claims.limited:
             taken.limited.append(queue)
         full = len(claims) >= most  # a batch is more than one
-        stopped_early = claims.unseen or any(claim.suspect for claim in claims)
-        if full or stopped_early:
+        if full or claims.unseen:
             taken.hungry.add(queue)
-        taken.asked[queue] = len(claims) if stopped_early else most
+        taken.asked[queue] = len(claims) if claims.unseen else most
         taken.marks[queue] = marks.moved(claims, most)
         return len(claims)
 

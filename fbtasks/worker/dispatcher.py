@@ -9,19 +9,17 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from fbtasks import timing as clock
-from fbtasks.errors import ConflictError
 from fbtasks.feature import Features
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks as queue
-from fbtasks.queue.recording import ATTEMPTS
 from fbtasks.queue.results import now
-from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Finished, Outcome, Reason, Requeue, Several, reason_of
 from fbtasks.tasks.definition import Task
 from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
-from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
+from fbtasks.worker.outcomes import MOST_KEPT, Outcomes
 from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
@@ -63,6 +61,11 @@ class UnknownNames:
                 if met[1]
                 else "knows no task of that name. Start a worker that imports it",
             )
+
+
+def lacking(feature: str) -> Requeue:
+    """Returns the outcome of a task that needs *feature*, which this worker lacks."""
+    return Requeue(Reason.PARKED, message=f"it needs the feature {feature}")
 
 
 class Dispatcher:
@@ -127,7 +130,7 @@ class Dispatcher:
 
     def room(self) -> int:
         """How many more claims can be handed out soon."""
-        if self._outcomes.blocked >= MOST_BLOCKED:
+        if self._outcomes.kept >= MOST_KEPT:
             return 0
         return self._executor.free() - len(self._claims) - len(self._hooks)
 
@@ -170,7 +173,9 @@ class Dispatcher:
     def keep(self, ended: Iterable[Finished]) -> None:
         """Has the outcomes recorded."""
         for finished in ended:
-            if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
+            if (
+                reason_of(finished.outcome) is Reason.PARKED
+            ):  # by a child that was started after the task had been removed
                 self.known -= {finished.claim.name}
                 self.unknown.meet(finished.claim.name)
             claim = finished.claim
@@ -189,7 +194,7 @@ class Dispatcher:
                 self._has_extras |= any(each.has_extras for each in claim.parts)
             else:
                 self.unknown.meet(claim.name)
-                self._outcomes.end(claim, Parked())
+                self._outcomes.end(claim, Requeue(Reason.PARKED))
         if claims:
             self._since = clock.monotonic()
 
@@ -222,7 +227,7 @@ class Dispatcher:
                 lacks = part.has_extras and self._lacks(session, part)
                 if lacks:
                     self.unknown.meet(part.name, lacks)
-                    self._outcomes.end(part, Parked(lacks))
+                    self._outcomes.end(part, lacking(lacks))
                 else:
                     parts.append(part)
             if parts:
@@ -256,7 +261,7 @@ class Dispatcher:
         if claim.fed:
             lacks = self._lacks(session, claim)
             self.unknown.meet(claim.name, lacks)
-            self._outcomes.end(claim, Parked(lacks))
+            self._outcomes.end(claim, lacking(lacks))
             return None
         return claim
 
@@ -291,22 +296,9 @@ class Dispatcher:
         }
         for claim in self._claims:
             if claim.name in closed:
-                self._outcomes.end(claim, Postponed(closed[claim.name].total_seconds()))
+                self._outcomes.end(claim, Requeue(Reason.CLOSED, closed[claim.name].total_seconds()))
         self._claims = deque(claim for claim in self._claims if claim.name not in closed)
         self._to_check = False
-
-    def begin_suspects(self, session: Session) -> None:
-        """Has those begin whose process is ready, when that is noted in the database."""
-        for claim in self._executor.prepared():
-            if self._is_overdue():
-                return
-            try:
-                given = claim.id, claim.claim_id
-                allowed = session.call("FBTASKS_WORKER.TASK_BEGINS", *given, point="start", attempts=ATTEMPTS)
-            except ConflictError:  # to be given back when the other transaction ends
-                allowed = False
-                self._outcomes.end(claim, Released())
-            self._executor.begin(claim, allowed=bool(allowed))
 
     def request_stops(self) -> None:
         """Something is to be stopped here, as an event has told; from any thread."""
@@ -324,7 +316,7 @@ class Dispatcher:
         cancelled = Cancelled("cancelled on request")
         for claim in self._executor.busy() if self._batches else ():
             if any(each.id == task for each in claim.members):
-                return claim.id, Several(tuple(cancelled if each.id == task else Released() for each in claim.members))
+                return claim.id, Several(tuple(cancelled if each.id == task else RELEASED for each in claim.members))
         return task, cancelled
 
     def _is_overdue(self) -> bool:
@@ -337,14 +329,14 @@ class Dispatcher:
     def give_back(self) -> None:
         """Gives back all that has not begun."""
         for claim in (*self._claims, *self._executor.take_all_back()):
-            self._outcomes.end(claim, Released())
+            self._outcomes.end(claim, RELEASED)
         self._claims.clear()
 
     def give_back_stale(self, session: Session) -> None:
         """Gives back what no executor took in a while, at once: another worker may have room for it."""
         if self._claims and clock.monotonic() - self._since > HELD_TOO_LONG:
             for claim in self._claims:
-                self._outcomes.end(claim, Released())
+                self._outcomes.end(claim, RELEASED)
             self._claims.clear()
             self._outcomes.record(session, self._lease.worker_id)
 
@@ -357,7 +349,7 @@ class Dispatcher:
         self.collect()  # what the executor has given up is in no list otherwise
         held = {(task, claim_id) for task, claim_id in session.read("held_by", self._lease.worker_id)}
         for task, claim_id in held - {(claim.id, claim.claim_id) for claim in self.held()}:
-            self._outcomes.end(Claim(task, claim_id), Released())
+            self._outcomes.end(Claim(task, claim_id), RELEASED)
         standing: deque[Claim] = deque()
         for claim in self._claims:
             parts = [each for each in claim.parts if (each.id, each.claim_id) in held]

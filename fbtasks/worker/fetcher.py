@@ -118,11 +118,11 @@ class Fetcher:
         return look.ready
 
     def _claim(self, session: Session, wanted: int) -> None:
-        worker_id, repeated = self._lease.worker_id, self._takes_repeated()
+        worker_id = self._lease.worker_id
         rooms = self._dispatcher.rooms()
 
         def claim(transaction: Transaction) -> Taken:
-            return self._claiming.claim(transaction, worker_id, wanted, repeated=repeated, anew=self._anew, rooms=rooms)
+            return self._claiming.claim(transaction, worker_id, wanted, anew=self._anew, rooms=rooms)
 
         self._maybe_ready = False  # an event that comes while this claim looks has it look again
         taken = None
@@ -139,7 +139,7 @@ class Fetcher:
         self._dispatcher.limited = self._dispatcher.limited.difference(taken.marks).union(taken.limited)
         claims = taken.claims
         full_of_idle_work = bool(taken.idle) and len(claims) >= wanted
-        if full_of_idle_work or claims.unseen or taken.hungry or any(claim.suspect for claim in claims):
+        if full_of_idle_work or claims.unseen or taken.hungry:
             self._maybe_ready = True
         if self._look_at <= clock.monotonic() or any(claim.gated for claim in claims):
             self._look_at = 0.0  # they have taken tokens
@@ -172,16 +172,10 @@ class Fetcher:
         now = clock.monotonic()
         return min(now + pause, max(now + OPENS, self._look_at))
 
-    def _takes_repeated(self) -> bool:
-        """Whether a task may be claimed that is suspected for the second time: one at a time."""
-        return not any(claim.suspect > 1 for claim in self._dispatcher.held())
-
     def claim_parked(self, session: Session, queue: str, name: str, most: int) -> Claims:
         """Claims up to *most* parked tasks of that name."""
-        worker_id, repeated = self._lease.worker_id, self._takes_repeated()
-        return self._outcomes.recorder.claim(
-            session, lambda t: tasks.claim(t, worker_id, queue, most, name, repeated=repeated)
-        )
+        worker_id = self._lease.worker_id
+        return self._outcomes.recorder.claim(session, lambda t: tasks.claim(t, worker_id, queue, most, name))
 
     def any_due(self, session: Session) -> bool:
         """Whether anything is left to claim now."""

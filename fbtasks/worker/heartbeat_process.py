@@ -17,7 +17,6 @@ from typing import Any
 from fbtasks.config import Settings
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseError
-from fbtasks.firebird.identity import Mark
 from fbtasks.firebird.session import Session
 from fbtasks.queue.register import hosts
 from fbtasks.queue.register.registration import Registration
@@ -33,7 +32,7 @@ from fbtasks.worker.pools.processes import Process, starting
 class HeartbeatProcess:
     """The process, as its worker has it. Settings and password go to it over a socket."""
 
-    def __init__(self, settings: Settings, lease: Lease, database: Mark | None) -> None:
+    def __init__(self, settings: Settings, lease: Lease, database: bytes) -> None:
         with starting(), ExitStack() as undo:
             ours, theirs = sockets.pair()
             undo.enter_context(ours)

@@ -11,7 +11,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
-from fbtasks.run.claimed import failure_hooks
+from fbtasks.run.claimed import hooks_at
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.timing import Backoff
@@ -57,7 +57,11 @@ class FailureHooks:
             failed = outcome if recorded and isinstance(outcome, Failed) else None
             if claim.wanted and recorded and isinstance(outcome, Failed | Crashed):
                 self._members.append(claim.id)
-            if self._executor.settle(claim, failed) or not recorded or not failure_hooks(self._app, claim.name):
+            if (
+                self._executor.settle(claim, failed)
+                or not recorded
+                or not hooks_at("on_failure", self._app, claim.name)
+            ):
                 continue
             if failed is not None:
                 self._calls.append((claim, failed))
@@ -97,7 +101,7 @@ class FailureHooks:
     @property
     def _has_any(self) -> bool:
         """Whether there are hooks."""
-        return bool(self._app.on_failure or any(task.hooks.failure for task in self._app.tasks.values()))
+        return any(hooks_at("on_failure", self._app, name) for name in ("", *self._app.tasks))
 
     def _look_behind(self, session: Session, task: int) -> None:
         """Takes note of what has failed because *task* did, in a workflow."""
@@ -125,7 +129,7 @@ class FailureHooks:
                 "The on_failure hook of task %d is not called: what it failed with cannot be read: %s", task, error
             )
             return
-        if found is not None and failure_hooks(self._app, found[0].name):
+        if found is not None and hooks_at("on_failure", self._app, found[0].name):
             self._calls.append(found)
 
     def drop(self) -> None:

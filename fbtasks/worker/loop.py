@@ -21,7 +21,7 @@ from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.queue.shares import own_limits
 from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
-from fbtasks.tasks.call import Advanced, Released
+from fbtasks.tasks.call import Reason, reason_of
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.drain import LOCKED, OPENS, Burst, Drain
@@ -199,13 +199,11 @@ class Loop:
         if draining:
             self._dispatcher.give_back()
             self._outcomes.record(session, self.id)
-            self._outcomes.retry(session, self.id)
         else:
             self._dispatcher.give_back_stale(session)
-            self._outcomes.retry(session, self.id)
             self._fetcher.claim(session)
             self._dispatcher.submit(session)
-            self._dispatcher.begin_suspects(session)
+        self._outcomes.retry(session, self.id)
         if self._duties.do(session, draining=draining):
             self._fetcher.look()
         self._call_hooks(session)
@@ -288,7 +286,7 @@ class Loop:
 
     def _holds_some(self) -> bool:
         return bool(
-            self._dispatcher or self._outcomes or self._outcomes.blocked or self._hooks or self._duties.under_way()
+            self._dispatcher or self._outcomes or self._outcomes.kept or self._hooks or self._duties.under_way()
         )
 
     def _anything_due(self) -> bool:
@@ -340,8 +338,6 @@ class Loop:
         until += [self.lease.next_beat, self._dispatcher.deadline, outcomes.again_at, self._hooks.next_look]
         until.append(self._duties.due(draining=self.drain.begun))
         if not self.drain.begun:
-            if executor.prepared():
-                return [0.0]
             until.append(self._fetcher.deadline())
             if self._options.burst and not executor.busy():
                 until.append(clock.monotonic() + POLL_FIRST)
@@ -354,7 +350,7 @@ class Loop:
         ended = self._executor.stop(lambda: self.drain.at_once)
         self._dispatcher.keep(ended)
         if stopped := sum(
-            not each.recorded and isinstance(each.outcome, Released | Advanced)
+            not each.recorded and reason_of(each.outcome) in (Reason.RELEASE, Reason.CONTINUE)
             for all_ in ended
             for each in all_.parts()
         ):

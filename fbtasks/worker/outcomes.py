@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 from fbtasks import timing as clock
-from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
+from fbtasks.errors import ConflictError, DatabaseError, StatementRefused
 from fbtasks.feature import Features
 from fbtasks.firebird.driver.translate import connection_was_lost
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -16,7 +18,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
 from fbtasks.queue.recording import ATTEMPTS, Recorder
 from fbtasks.tasks.call import (
-    Advanced,
+    RELEASED,
     Cancelled,
     Claim,
     Crashed,
@@ -24,17 +26,14 @@ from fbtasks.tasks.call import (
     FeatureOutcome,
     Finished,
     Outcome,
-    Parked,
-    Postponed,
-    Released,
-    Retry,
-    Snoozed,
+    Reason,
+    Requeue,
     Stale,
     Succeeded,
     is_last_crash,
+    reason_of,
 )
 from fbtasks.timing import Backoff, Quiet
-from fbtasks.worker.logs import together
 from fbtasks.worker.logs.task_log import log_outcome, log_stale, one_line
 
 logger = logging.getLogger("fbtasks.worker")
@@ -46,40 +45,41 @@ GATHER_MOST: Final = 200
 """Outcomes that are enough for one transaction."""
 PUT_OFF: Final = 3600.0
 """Seconds until a task is tried again of which the database takes no end."""
-BLOCKED_FIRST: Final = 0.1
-BLOCKED_LAST: Final = 2.0
-"""Seconds until a blocked outcome is tried again: twice as many each time, up to the latter."""
-BLOCKED_SHARE: Final = 0.2
-"""Seconds that blocked outcomes may take before the worker does something else."""
-MOST_BLOCKED: Final = 200
-"""Blocked outcomes with which a worker claims nothing more."""
-LOSSES: Final = 2
-"""Times that the connection may be lost while an outcome is written with others; then it is written by itself."""
+KEPT_FIRST: Final = 0.1
+KEPT_LAST: Final = 2.0
+"""Seconds until an outcome that is kept apart is tried again: twice as many each time, up to the latter."""
+KEPT_SHARE: Final = 0.2
+"""Seconds that those may take before the worker does something else."""
+MOST_KEPT: Final = 200
+"""So many kept apart, a worker claims nothing more."""
 MOST_LOSSES: Final = 3
-"""The same for a long result that is written by itself; then its task is failed."""
-LOST_FIRST: Final = 0.5
-"""Seconds until it is written by itself, so that all others are written first; twice as many each time."""
+"""Times that the connection may be lost with a long result that is written by itself; then its task is failed."""
 LONG: Final = 65_535
 """Bytes of a result above which the fault may be with its length."""
 
 
-class Tally(Counter[type]):
+class Tally(Counter[type | Reason]):
     """How many claims ended in which way, in a worker's life. Each is counted once: a last crash as a failure."""
 
-    _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
-    _SELDOM: Final = {
-        Advanced: "continued",
-        Snoozed: "snoozed",
+    _ALWAYS: Final[dict[type | Reason, str]] = {
+        Succeeded: "succeeded",
+        Failed: "failed",
+        Reason.RETRY: "retried",
+        Reason.RELEASE: "given back",
+    }
+    _SELDOM: Final[dict[type | Reason, str]] = {
+        Reason.CONTINUE: "continued",
+        Reason.SNOOZE: "snoozed",
         Cancelled: "cancelled",
         Crashed: "crashed",
-        Postponed: "put off",
-        Parked: "parked",
+        Reason.CLOSED: "put off",
+        Reason.PARKED: "parked",
     }
 
     def take(self, ended: Iterable[Finished]) -> None:
         """Counts what has ended."""
         ended = list(ended)
-        kinds = Counter[type](type(item.outcome) for item in ended)
+        kinds = Counter[type | Reason](reason_of(item.outcome) or type(item.outcome) for item in ended)
         if Crashed in kinds:
             last = sum(isinstance(o, Crashed) and is_last_crash(claim, o) for claim, o, *_ in ended)
             kinds[Crashed] -= last
@@ -87,19 +87,24 @@ class Tally(Counter[type]):
         self.update(kinds)
 
     def __str__(self) -> str:
-        own = {kind: kind.word for kind in self if issubclass(kind, FeatureOutcome)}
+        own = {kind: kind.word for kind in self if isinstance(kind, type) and issubclass(kind, FeatureOutcome)}
         seldom = {kind: word for kind, word in (self._SELDOM | own).items() if self[kind]}
         return ", ".join(f"{self[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
 
-class Blocked:
-    """An outcome that is kept by itself: another transaction is in its way, or the connection was lost with it."""
+class Kept:
+    """An outcome that could not be recorded with others, and is tried again by itself."""
 
-    def __init__(self, finished: Finished, first: float = BLOCKED_FIRST) -> None:
+    def __init__(self, finished: Finished) -> None:
         self.finished = finished
         self.losses = 0
-        """How often the connection was lost while it was written by itself."""
-        self.backoff = Backoff(first, BLOCKED_LAST)
+        """How often the connection was lost while it was written."""
+        self.instead: list[Callable[[str], Outcome]] = [
+            partial(Requeue, Reason.RETRY, PUT_OFF),
+            partial(Failed, "fbtasks.errors.DatabaseError"),
+        ]
+        """What is recorded in its place when the database refuses it; first the last."""
+        self.backoff = Backoff(KEPT_FIRST, KEPT_LAST)
         self.backoff.wait()
         self.quiet = Quiet()
 
@@ -107,18 +112,15 @@ class Blocked:
 class Outcomes:
     """Kept until the database has them, whatever happens to it meanwhile. Used by one thread.
 
-    What cannot be recorded, since another transaction holds a row that is to be changed, is kept by itself, and tried
-    again alone: all others are recorded meanwhile.
+    What cannot be recorded with others, since another transaction holds a row that is to be changed, or since the
+    connection is lost with it, is kept apart and tried again by itself: all others are recorded meanwhile.
     """
 
     def __init__(self, turn: HostLock, features: Features) -> None:
         """*features*: the app's."""
         self.recorder = Recorder(turn, features)
         self._waiting: list[Finished] = []
-        self._writing: list[Finished] = []
-        self._blocked: list[Blocked] = []
-        self._losses = Counter[tuple[int, int]]()
-        """How often the connection was lost while a claim's outcome was written with others."""
+        self._kept: list[Kept] = []
         self.tally = Tally()
         """All that has been recorded, but what came too late."""
         self.gathered_at = 0.0
@@ -131,18 +133,18 @@ class Outcomes:
         """How many with a large payload or a large result have been, until this is set to 0."""
 
     def __bool__(self) -> bool:
-        """Whether there are any but the blocked ones."""
-        return bool(self._waiting or self._writing)
+        """Whether there are any but those that are kept apart."""
+        return bool(self._waiting)
 
     @property
-    def blocked(self) -> int:
-        """How many are kept by themselves, since another transaction is in their way."""
-        return len(self._blocked)
+    def kept(self) -> int:
+        """How many are kept apart."""
+        return len(self._kept)
 
     @property
-    def again_at(self) -> float | None:
-        """The monotonic time at which blocked ones are to be tried again."""
-        return min((each.backoff.until for each in self._blocked), default=None)
+    def again_at(self) -> float:
+        """The monotonic time at which one of those is to be tried again."""
+        return min((each.backoff.until for each in self._kept), default=math.inf)
 
     def add(self, finished: Finished) -> None:
         """Keeps one, or each of a batch, until it is recorded; or counts and logs it when it is recorded already."""
@@ -154,7 +156,7 @@ class Outcomes:
             if not self._waiting:
                 self.gathered_at = clock.monotonic() + GATHER
             self._waiting.append(finished)
-        elif not isinstance(finished.outcome, Released):  # its claim was stale, which was logged where it ran
+        elif finished.outcome != RELEASED:  # its claim was stale, which was logged where it ran
             self.tally.take([finished])
             log_outcome(finished)
             self._settle(finished, recorded=True)
@@ -172,7 +174,7 @@ class Outcomes:
 
     def claims(self) -> list[Claim]:
         """The claims that they belong to."""
-        return [item.claim for item in (*self._writing, *self._waiting, *(each.finished for each in self._blocked))]
+        return [item.claim for item in (*self._waiting, *(each.finished for each in self._kept))]
 
     @property
     def gathered(self) -> bool:
@@ -184,39 +186,38 @@ class Outcomes:
 
         None when one of the outcomes cannot be recorded so: then all are recorded alone, and nothing is claimed.
         """
-        batch = self._begin()
+        batch = self._take()
         try:
             stale, claimed = self.recorder.exchange(session, worker_id, batch, claim)
         except BaseException as error:
-            self._failed(error)
+            self._not_written(batch, error)
             if not batch or not isinstance(error, ConflictError | StatementRefused):
                 raise
             self.record(session, worker_id)
             return None
-        self._written(stale)
+        self._written(batch, stale)
         return claimed
 
-    def _begin(self) -> list[Finished]:
-        """What is to be written now; then comes :meth:`_written` or :meth:`_failed`."""
-        self._writing = sorted(self._waiting, key=lambda item: (item.claim.queue, item.claim.id))
-        self._waiting = []
-        return self._writing
+    def _take(self) -> list[Finished]:
+        """What is to be written now; then comes :meth:`_written` or :meth:`_not_written`."""
+        batch, self._waiting = self._waiting, []
+        return sorted(batch, key=lambda item: (item.claim.queue, item.claim.id))
 
-    def _failed(self, error: BaseException | None = None) -> None:
-        """What was to be written has to be written again; alone, if the connection was lost by *error* once more."""
+    def _not_written(self, batch: list[Finished], error: BaseException) -> None:
+        """Has a batch written again; each by itself when the connection was lost with one of them."""
         if connection_was_lost(error):
-            self._note_loss()
-        self._waiting = self._writing + self._waiting
-        self._writing = []
+            for finished in batch:
+                self._keep(finished)
+        else:
+            self._waiting = batch + self._waiting
 
-    def _written(self, stale: list[Stale], most: int | None = None) -> None:
-        """Forgets what has been written, which is all or the first *most*, and says so."""
-        batch = self._writing[:most]
-        del self._writing[: len(batch)]
+    def _keep(self, finished: Finished) -> None:
+        self._kept.append(Kept(finished))
+        self._settle(finished, recorded=False)  # who waits to hear of it, a child with hooks, does not wait for so long
+
+    def _written(self, batch: list[Finished], stale: list[Stale]) -> None:
+        """Says what has been written."""
         self._watch(batch)
-        if self._losses:
-            for item in batch:
-                self._losses.pop((item.claim.id, item.claim.claim_id), None)
         standing = {item.task: item.stands for item in stale}
 
         def late(item: Finished) -> bool:
@@ -225,13 +226,12 @@ class Outcomes:
         self.tally.take(item for item in batch if not late(item))
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
-        with together():
-            for finished in batch:
-                self._settle(finished, recorded=not late(finished))
-                if late(finished):
-                    log_stale(finished.claim, standing[finished.claim.id])
-                else:
-                    log_outcome(finished)
+        for finished in batch:
+            self._settle(finished, recorded=not late(finished))
+            if late(finished):
+                log_stale(finished.claim, standing[finished.claim.id])
+            else:
+                log_outcome(finished)
 
     def _settle(self, finished: Finished, *, recorded: bool) -> None:
         if not isinstance(finished.outcome, Succeeded):
@@ -243,127 +243,77 @@ class Outcomes:
         return settled
 
     def record(self, session: Session, worker_id: int) -> None:
-        """Writes all but the blocked ones; those that another transaction blocks now are kept by themselves.
-
-        What the database does not take is recorded as a failure that says so. When it does not take that either, the
-        task is put off: it waits where it is seen, and nothing else waits for it.
-        """
-        if self._waiting:
+        """Writes all but those that are kept apart: together, or else, when that cannot be, half by half."""
+        parts = [self._take()] if self._waiting else []
+        while parts:
+            part = parts.pop()
             try:
-                self._record(session, worker_id, list(self._begin()))
-            except DatabaseUnavailable as error:
-                self._failed(error)
+                stale = self.recorder.record(session, worker_id, part, ATTEMPTS)
+            except (ConflictError, StatementRefused):
+                if half := len(part) // 2:
+                    parts += part[half:], part[:half]
+                else:
+                    self._keep(part[0])
+            except BaseException as error:
+                self._not_written(part, error)
+                self._waiting += [finished for each in parts for finished in each]
                 raise
-            finally:
-                self._failed()
-
-    def _note_loss(self) -> None:
-        """Counts that the connection was lost, and keeps by itself what it was lost with too often."""
-        for finished in self._writing:
-            key = finished.claim.id, finished.claim.claim_id
-            self._losses[key] += 1
-            if self._losses[key] >= LOSSES:
-                del self._losses[key]
-                self._blocked.append(Blocked(finished, LOST_FIRST))
-                self._settle(finished, recorded=False)
-        self._writing = [f for f in self._writing if (f.claim.id, f.claim.claim_id) in self._losses]
+            else:
+                self._written(part, stale)
 
     def retry(self, session: Session, worker_id: int, *, at_once: bool = False) -> None:
-        """Tries again to write the blocked ones whose time has come, or all *at_once*."""
-        if not self._blocked:
-            return
+        """Tries again to write those that are kept apart and whose time has come, or all *at_once*."""
         now = clock.monotonic()
-        for each in [each for each in self._blocked if at_once or each.backoff.until <= now]:
-            if not at_once and clock.monotonic() > now + BLOCKED_SHARE:
+        for kept in [each for each in self._kept if at_once or each.backoff.until <= now]:
+            if not at_once and clock.monotonic() > now + KEPT_SHARE:
                 return
-            self._blocked.remove(each)
-            self._writing = [each.finished]
-            try:
-                self._record(session, worker_id, [each.finished], each)
-            except DatabaseUnavailable as error:
-                self._keep_lost(each, error)
-                raise
-            finally:
-                self._failed()
+            self._kept.remove(kept)
+            self._write_alone(session, worker_id, kept)
 
-    def _keep_lost(self, each: Blocked, error: DatabaseUnavailable) -> None:
-        """Keeps by itself what the connection was lost with again; a long result is given up at last."""
-        self._writing = []
-        self._blocked.append(each)
-        each.losses += connection_was_lost(error)
-        each.backoff.wait()
-        match each.finished.outcome:
-            case Succeeded(_, result, True) if len(result) > LONG and each.losses >= MOST_LOSSES:
-                said = (
-                    f"its result of {len(result):,} bytes could not be recorded: the connection was lost with it. "
-                    f"Return less, such as where the data is. ({error})"
+    def _write_alone(self, session: Session, worker_id: int, kept: Kept) -> None:
+        """Writes one by itself.
+
+        What the database does not take is recorded as a failure that says so. When it does not take that either, the
+        task is put off: it waits where it is seen. A long result with which the connection is lost is given up at last.
+        """
+        finished = kept.finished
+        try:
+            stale = self.recorder.record(session, worker_id, [finished], 1)
+        except StatementRefused as error:
+            said = f"its outcome could not be recorded: {error}"
+            if not kept.instead:
+                logger.error("Task %s is left as it is: %s", finished.claim.label, one_line(said))
+                return
+            kept.finished = finished._replace(outcome=kept.instead.pop()(said))
+            self._write_alone(session, worker_id, kept)
+        except DatabaseError as error:
+            kept.losses += connection_was_lost(error)
+            match finished.outcome:
+                case Succeeded(_, result, True) if len(result) > LONG and kept.losses >= MOST_LOSSES:
+                    said = (
+                        f"its result of {len(result):,} bytes could not be recorded: the connection was lost with it. "
+                        f"Return less, such as where the data is. ({error})"
+                    )
+                    kept.finished = finished._replace(outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
+            kept.backoff.wait()
+            self._kept.append(kept)
+            if not isinstance(error, ConflictError):
+                raise
+            if kept.quiet.over():
+                logger.warning(
+                    "The outcome of task %s cannot be recorded while another transaction holds what is to be changed: "
+                    "%s. It is kept and tried again; all else goes on.",
+                    finished.claim.label,
+                    one_line(str(error)),
                 )
-                each.finished = each.finished._replace(outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
+        else:
+            self._written([finished], stale)
 
     def give_up(self) -> None:
         """Says which ones are not recorded when the worker ends."""
-        for each in self._blocked:
+        for each in self._kept:
             logger.error(
                 "The outcome of task %s is lost: another transaction still holds what is to be changed. The task "
                 "runs again when that one has ended.",
                 each.finished.claim.label,
             )
-
-    def _record(self, session: Session, worker_id: int, part: list[Finished], before: Blocked | None = None) -> None:
-        """Writes *part*, the first of what is to be written: together, or else, when it cannot be, half by half.
-
-        *before*: the only one in it was blocked before.
-        """
-        try:
-            stale = self.recorder.record(session, worker_id, part, ATTEMPTS if before is None else 1)
-        except (ConflictError, StatementRefused) as error:
-            half = len(part) // 2
-            if half:
-                self._record(session, worker_id, part[:half])
-                self._record(session, worker_id, part[half:])
-            elif isinstance(error, ConflictError):
-                self._block(part[0], error, before)
-            else:
-                self._write_somehow(session, worker_id, part[0], error, before)
-        else:
-            self._written(stale, len(part))
-
-    def _block(self, finished: Finished, error: ConflictError, before: Blocked | None) -> None:
-        """Keeps the first of what is to be written by itself, since another transaction is in its way."""
-        del self._writing[0]
-        each = before or Blocked(finished)
-        self._blocked.append(each)
-        if before is not None:
-            before.backoff.wait()
-        else:  # what waits to hear of it, such as a child with hooks, does not wait for so long
-            self._settle(finished, recorded=False)
-        if each.quiet.over():
-            logger.warning(
-                "The outcome of task %s cannot be recorded while another transaction holds what is to be changed: "
-                "%s. It is kept and tried again; all else goes on.",
-                finished.claim.label,
-                one_line(str(error)),
-            )
-
-    def _write_somehow(
-        self, session: Session, worker_id: int, finished: Finished, error: StatementRefused, before: Blocked | None
-    ) -> None:
-        """Writes what can be said of the first, which the database does not take as it is."""
-        for fails in (True, False):
-            said = f"its outcome could not be recorded: {error}"
-            outcome = Failed("fbtasks.errors.DatabaseError", said) if fails else Retry(PUT_OFF, said)
-            self._writing[0] = finished._replace(outcome=outcome)
-            try:
-                stale = self.recorder.record(session, worker_id, self._writing[:1], ATTEMPTS)
-            except ConflictError as conflict:
-                self._block(finished, conflict, before)
-                return
-            except StatementRefused as another:
-                error = another
-            else:
-                self._written(stale, 1)
-                return
-        said = f"its outcome could not be recorded: {error}"
-        logger.error("Task %s is left as it is: %s", finished.claim.label, one_line(said))
-        self._settle(finished, recorded=False)
-        del self._writing[0]

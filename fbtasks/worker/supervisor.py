@@ -68,7 +68,6 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
             span = _span(clock.monotonic() - began)
             logger.info("Worker %s has ended after %s. Tasks: %s.", options.name, span, loop.tally)
         signals.leave()
-        finish()
     if loop.drain.replaced is not None:
         raise loop.drain.replaced
     if loop.drain.outdated:

@@ -13,7 +13,7 @@ from fbtasks import WorkerLost
 from fbtasks.features.sources.runs import Rest
 from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
 from fbtasks.features.workflows.replaced import Replaced
-from fbtasks.tasks.call import Call, Retry, Succeeded
+from fbtasks.tasks.call import Call, Reason, Requeue, Succeeded
 from fbtasks.worker.pools.channel import Hearing
 from fbtasks.worker.pools.wire import Ended, pack_message
 
@@ -268,8 +268,8 @@ def test_what_cannot_be_left_of_a_run_is_not_believed(rest):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         hearing = Hearing(ours)
-        for said in (Retry(1.0, "", extra=Rest(own=b"", tries=1)), Retry(1.0, "", extra=rest)):
-            theirs.sendall(pack_message(Ended(1, said, 0.1, False)))
+        for extra in (Rest(own=b"", tries=1), rest):
+            theirs.sendall(pack_message(Ended(1, Requeue(Reason.RETRY, 1.0, "", extra=extra), 0.1, False)))
         found, over = hearing.messages()
         assert (len(found), over) == (1, True)
         assert "means nothing" in hearing.junk

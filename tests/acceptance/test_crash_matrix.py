@@ -127,20 +127,20 @@ def tasks_of_one(producer, point):
 
 @pytest.mark.parametrize("moment", [slow("before"), "after"])
 def test_a_rescuer_killed_at(project, producer, wait_for, moment):
-    """One is killed where it has rescued a task, and the next where that begins again."""
+    """One is killed where it has rescued a task, and the next where it claims that."""
     result = producer.send_task("proj.slow", (1.5,))
     first = project.worker("-c", "1")
     wait_for(lambda: ran(project)["slow"] == 1)
     first.kill()
     first.wait()
-    for point in ("rescue", "start"):
+    for point in ("rescue", "claim"):
         assert rows(producer, "SELECT CRASH_COUNT FROM QUEUE_TASK") == [(0,)]
         worker = project.worker("-c", "1", fault=f"{point}.{moment}")
         assert worker.wait(60) == -signal.SIGKILL, point
         (project.folder / "fault").unlink()
     finish_with_a_clean_worker(project, producer, [result], wait_for)
     assert ran(project)["slow"] == 2  # neither of them began it
-    # It was known to be about to begin, alone, when the last worker died.
+    # It was a suspect, held alone, when the last worker died.
     assert rows(producer, "SELECT CRASH_COUNT FROM QUEUE_HISTORY") == [(int(moment == "after"),)]
 
 

@@ -260,13 +260,18 @@ for url in sys.argv[1:]:
 """
 
 
+def besides(folder):
+    """What is in *folder*, beside the folder of fbtasks."""
+    return sorted(each for each in folder.iterdir() if each.name != ".fbtasks")
+
+
 def test_a_file_that_is_no_database_is_left_as_it_was(path):
     text, folder = path.with_name("text"), path.with_name("folder")
     text.write_text("hello")
     folder.mkdir()
     done = python(FAIL, f"firebird://{text}", f"firebird://{folder}")
     assert (done.stdout.count("\n"), done.stderr, "enqueued" in done.stdout) == (2, "", False)
-    assert sorted(path.parent.iterdir()) == [folder, text]
+    assert besides(path.parent) == [folder, text]
     assert text.read_text() == "hello"
 
 
@@ -274,14 +279,14 @@ def test_the_driver_may_have_been_imported_before(path):
     path.write_text("hello")
     done = python("import firebird.driver\n" + FAIL, f"firebird://{path}")
     assert (done.stdout.count("\n"), done.stderr, "enqueued" in done.stdout) == (1, "", False)
-    assert list(path.parent.iterdir()) == [path]
+    assert besides(path.parent) == [path]
 
 
 def test_a_character_set_that_does_not_exist_leaves_no_database(path):
     done = program(FAIL, f"firebird://{path}?charset=NOSUCH")
     assert "ConfigurationError" in done.stdout
     assert "CHARACTER SET NOSUCH" in done.stdout
-    assert list(path.parent.iterdir()) == []
+    assert besides(path.parent) == []
 
 
 def test_a_character_set_that_exists_is_that_of_the_database_and_a_queue_keeps_what_is_beside_it(path):
@@ -297,7 +302,7 @@ def test_a_database_for_which_there_is_no_room_is_not_left_half_made(path):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
     )
     assert "File too large" in done.stdout
-    assert list(path.parent.iterdir()) == []
+    assert besides(path.parent) == []
     with closing(FBTasks("a", f"firebird://{path}")) as app:
         app.send_task("t")
 
@@ -321,7 +326,7 @@ def tasks_in(url):
         return one(app, "SELECT COUNT(*) FROM QUEUE_TASK")
 
 
-def test_a_lock_directory_stays_as_long_as_any_process_uses_it(path, tmp_path, template):
+def test_a_process_keeps_the_lock_directory_of_the_first_database_that_it_opened(path, tmp_path, template):
     """The first database that a process opens fixes its lock directory, which others take over with the second."""
     path.write_text("hello")
     own = path.parent / ".fbtasks"
@@ -336,36 +341,3 @@ def test_a_lock_directory_stays_as_long_as_any_process_uses_it(path, tmp_path, t
     assert program(FAIL, good).stdout == "enqueued\n"
     second.communicate("\n", timeout=30)
     assert tasks_in(good) == 4
-
-
-DELETES_SLOWLY = """
-import shutil, sys
-from fbtasks.firebird.embedded import lockdir
-delete = shutil.rmtree
-def slowly(*arguments, **options):
-    print("deletes", flush=True)
-    sys.stdin.readline()
-    delete(*arguments, **options)
-shutil.rmtree = slowly
-lockdir.Guard(sys.argv[1], None)
-"""
-
-
-def waits_for_a_lock(pid):
-    with open("/proc/locks") as locks:
-        return any(" -> FLOCK " in line and f" {pid} " in line for line in locks)
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="needs /proc/locks")
-def test_who_comes_while_the_folder_is_deleted_makes_it_anew(path, wait_for):
-    url = f"firebird://{path}"
-    first = started(DELETES_SLOWLY, path, **PIPES)
-    assert first.stdout.readline() == "deletes\n"
-    second = started(FAIL_AND_STAY, url, url, **PIPES)
-    wait_for(lambda: waits_for_a_lock(second.pid))
-    first.communicate("\n", timeout=30)
-    assert second.stdout.readline() == "enqueued\n"
-    assert (path.parent / ".fbtasks" / "lock").is_dir()
-    assert program(FAIL, url).stdout == "enqueued\n"
-    second.communicate("\n", timeout=30)
-    assert tasks_in(url) == 3

@@ -55,7 +55,6 @@ def test_public_members_are_described(kind):
     internal = {
         "FBTasks": {
             "run_eagerly",
-            "waiting",
             "load",
             "queues_served",
             "queues_known",

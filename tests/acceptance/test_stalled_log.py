@@ -7,11 +7,13 @@ import select
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from fbtasks import FBTasks
-from fbtasks.worker.logs.outlet import Outlet
+from fbtasks.worker.logs import stream as logs_stream
+from fbtasks.worker.logs.stream import Stream
 
 pytestmark = pytest.mark.acceptance
 
@@ -75,18 +77,36 @@ def test_a_worker_whose_log_nothing_reads_works_and_stops(project, pipe, wait_fo
 
 def test_what_waits_is_written_in_order_and_what_is_lost_is_counted(pipe):
     read, write = pipe
-    outlet = Outlet(write, most=10_000)
-    for number in range(3000):
-        outlet.write(b"line %04d\n" % number)
-    text = []
-    reader = threading.Thread(target=lambda: text.append(read_until(read, b"last\n")))
-    reader.start()
-    outlet.flush()
-    outlet.write(b"last\n")
-    reader.join(20)
+    with open(write, "w", encoding="utf-8", closefd=False) as file:
+        stream = Stream(file, most=1000)
+        for number in range(3000):
+            stream.write(f"line {number:04}\n")
+        text = []
+        reader = threading.Thread(target=lambda: text.append(read_until(read, b"last\n")))
+        reader.start()
+        stream.finish()
+        stream.write("last\n")
+        reader.join(20)
     lines = text[0].decode().splitlines()
     told = [line for line in lines if line.startswith("line")]
     assert told == [f"line {number:04}" for number in range(len(told))]
     lost = 3000 - len(told)
     assert lost > 0
-    assert lines[len(told) :] == [f"fbtasks: {lost} lines of the log are lost: nothing took them.", "last"]
+    assert lines[len(told) :] == [f"fbtasks: {lost} lines of the log lost: nothing read them.", "last"]
+
+
+def test_what_is_written_at_once_is_whole_lines_that_a_pipe_takes_in_one_piece(pipe, monkeypatch):
+    _, write = pipe
+    pieces = []
+    monkeypatch.setattr(logs_stream, "write_all", lambda _, data: pieces.append(data) or time.sleep(0.01))
+    lengths = [3000, 900, 100, 5000, 10, 4000, 4000, 1]
+    with open(write, "w", encoding="utf-8", closefd=False) as file:
+        stream = Stream(file)
+        for length in (1, *lengths):
+            stream.write(f"{length * 'x'}\n")
+        stream.finish()
+    lines = [piece.splitlines() for piece in pieces]
+    assert [len(line) for piece in lines for line in piece] == [1, *lengths]
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    assert any(len(piece) > 1 for piece in lines)
+    assert all(len(piece) <= 4096 or len(lines) == 1 for piece, lines in zip(pieces, lines, strict=True))

@@ -133,7 +133,7 @@ class Priorities(Snapshots):
 
     def claimed(self, claiming, most):
         """Claims up to *most* tasks as a worker does, and ends them."""
-        taken = self.session.run(lambda t: claiming.claim(t, 1, most, repeated=True))
+        taken = self.session.run(lambda t: claiming.claim(t, 1, most))
         claiming.committed(taken)
         self.end(taken.claims, [Succeeded(keep=False)] * len(taken.claims))
         return taken.claims

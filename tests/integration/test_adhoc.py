@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from support.sql import kill_connection, one, rows
+from support.sql import one, rows
 
 from fbtasks import DatabaseError
 from fbtasks.database.adhoc import Answer, Statements
@@ -99,7 +99,7 @@ def test_rows_are_read_to_the_end_where_that_changes_something(app, statements):
     assert found == Answer(("ID",), ((1,), (2,)), None, 0)
 
 
-def test_a_statement_is_cancelled_and_the_next_one_runs(statements, wait_for):
+def test_a_statement_is_cancelled(statements, wait_for):
     prompt = statements(write=True)
     errors = []
 
@@ -118,16 +118,6 @@ def test_a_statement_is_cancelled_and_the_next_one_runs(statements, wait_for):
 
     assert wait_for(cancelled) == ["the statement was cancelled, and nothing of it remains."]
     thread.join()
-    assert prompt.run("SELECT 1 FROM RDB$DATABASE").rows == ((1,),)
-
-
-def test_a_lost_connection_is_opened_anew_with_the_next_statement(app, statements):
-    prompt = statements(write=False)
-    (number,) = prompt.run("SELECT CURRENT_CONNECTION FROM RDB$DATABASE").rows[0]
-    kill_connection(app, number)
-    with pytest.raises(DatabaseError, match="cannot be reached"):
-        prompt.run("SELECT 1 FROM RDB$DATABASE")
-    assert prompt.run("SELECT CURRENT_CONNECTION FROM RDB$DATABASE").rows[0][0] != number
 
 
 def test_text_that_is_not_utf8_names_the_remedy(app, statements):

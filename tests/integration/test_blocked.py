@@ -15,7 +15,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
 from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
-from fbtasks.tasks.call import Finished, Released, Retry, Succeeded
+from fbtasks.tasks.call import RELEASED, Finished, Reason, Requeue, Succeeded
 from fbtasks.worker import drain as draining
 from fbtasks.worker import outcomes
 from fbtasks.worker.duties import Attempts
@@ -97,14 +97,15 @@ def test_of_a_batch_all_is_recorded_but_what_another_transaction_holds(app, sess
         assert transactions(app) - before < 120  # halves, and not one by one with all attempts
         assert [n for (n,) in rows(app, "SELECT ID FROM QUEUE_TASK ORDER BY ID")] == blocked
         assert not kept
-        assert (kept.blocked, sorted(claim.id for claim in kept.claims())) == (2, blocked)
+        assert (kept.kept, sorted(claim.id for claim in kept.claims())) == (2, blocked)
+        kept.retry(session, worker, at_once=True)
         assert f"The outcome of task {blocked[0]} (note) cannot be recorded while another" in caplog.text
         caplog.clear()
         kept.retry(session, worker, at_once=True)
-        assert (kept.blocked, caplog.text) == (2, "")  # it was said
+        assert (kept.kept, caplog.text) == (2, "")  # it was said
     caplog.set_level(logging.INFO)
     kept.retry(session, worker, at_once=True)
-    assert (kept.blocked, rows(app, "SELECT ID FROM QUEUE_TASK")) == (0, [])
+    assert (kept.kept, rows(app, "SELECT ID FROM QUEUE_TASK")) == (0, [])
     assert f"Task {blocked[0]} (note) succeeded" in caplog.text
 
 
@@ -135,12 +136,15 @@ def test_what_is_refused_and_what_is_blocked_are_told_apart(app, session, worker
     end_all(kept, claims)
     with held(app, "QUEUE_TASK", claims[2].id):
         kept.record(session, worker)
+        kept.retry(session, worker, at_once=True)
     assert dict(rows(app, "SELECT STATE, COUNT(*) FROM QUEUE_HISTORY GROUP BY STATE")) == {10: 18, 11: 1}
-    assert kept.blocked == 1
+    assert kept.kept == 1
 
 
 @pytest.mark.parametrize(
-    "outcome", [Succeeded(keep=False), Retry(0, "again"), Released()], ids=lambda o: type(o).__name__
+    "outcome",
+    [Succeeded(keep=False), Requeue(Reason.RETRY, 0, "again"), RELEASED],
+    ids=["done", "retried", "released"],
 )
 def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_waited_for(
     app, session, worker, claims, kept, outcome
@@ -150,7 +154,7 @@ def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_wait
     end_all(kept, [claim], outcome)
     with held(app, "QUEUE_CANCEL", claim.id):
         kept.record(session, worker)
-        assert not kept.blocked
+        assert not kept.kept
         beat(session, worker)
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE ID = ?", claim.id) == [(0,)]
     ended = rows(app, "SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?", claim.id)

@@ -13,7 +13,7 @@ from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
-from fbtasks.tasks.call import Failed, Finished, Parked, Succeeded
+from fbtasks.tasks.call import Failed, Finished, Reason, Requeue, Succeeded
 from fbtasks.testing import drain
 from fbtasks.worker import drain as draining
 from fbtasks.worker import fetcher, loop
@@ -157,7 +157,7 @@ def test_it_leaves_steps_of_what_does_not_run(app, make, caplog, other):
     first, last = make("first"), make("last")
     (first.s() | last.s() | last.s()).delay()
     other.claim()
-    other.end(Parked())
+    other.end(Requeue(Reason.PARKED))
     app.tasks.pop("first")
     assert stays(app, caplog, "2 tasks wait for tasks that come before them")
 

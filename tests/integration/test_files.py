@@ -18,7 +18,7 @@ from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks,
 from fbtasks.database.database import Database
 from fbtasks.database.migrate import adopt
 from fbtasks.firebird import connections
-from fbtasks.firebird.identity import FileIdentity, file_of
+from fbtasks.firebird.identity import file_of
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.loop import Loop
@@ -63,11 +63,12 @@ def test_a_program_that_only_enqueues_follows_to_the_new_file(app, replace, capl
     replace()
     app.send_task("second")
     assert names(app) == ["first", "second"]
-    assert caplog.messages == [f"{app.settings.url.database} was replaced by another file: connecting anew."]
+    (said,) = caplog.messages
+    assert said.startswith(f"{app.settings.url.database} was replaced by another file while this process had it open")
     os.unlink(app.settings.url.database)
     app.send_task("third")
     assert names(app) == ["third"]
-    assert caplog.messages[1:] == [f"{app.settings.url.database} was deleted: connecting anew."]
+    assert [f"{app.settings.url.database} was deleted" in said for said in caplog.messages] == [False, True]
 
 
 def test_a_connection_that_was_lent_meanwhile_is_not_used_again(app, replace):
@@ -130,11 +131,11 @@ def test_a_worker_does_not_reconnect_to_another_file(app, replace, caplog):
 
 
 def test_what_cannot_be_told_is_no_change(tmp_path):
-    known = FileIdentity(1, 2)
+    known = bytes(range(16))
     unreadable = DatabaseURL(database=f"/{'x' * 5000}")
     assert file_of(unreadable, known) == known
     assert file_of(DatabaseURL(database=str(tmp_path / "nosuch" / "q.fdb")), known) is None
-    assert file_of(DatabaseURL(database="x", host="db.example"), known) is None
+    assert file_of(DatabaseURL(database="x", host="db.example"), known) == bytes(16)
     (tmp_path / "q").touch()
     assert file_of(DatabaseURL(database=str(tmp_path / "q" / "q.fdb")), known) is None
 
@@ -171,10 +172,11 @@ def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, ha
     told = app.database.known.mark
     app.close()
     harm(app.settings.url.database)
-    late = Database(app.settings)
-    late.known.keep(lambda: told)
-    with pytest.raises(DatabaseReplaced, match="restored from a backup, moved or replaced by a copy"):
-        late.open()
+    if harm is restore:
+        late = Database(app.settings)
+        late.known.keep(lambda: told)
+        with pytest.raises(DatabaseReplaced, match="restored from a backup, moved or replaced by a copy"):
+            late.open()
     loop.connection.next_attempt = 0.0
     run_until_it_leaves(loop, caplog)
     assert "restored from a backup" in caplog.text

@@ -22,7 +22,6 @@ def test_a_stale_claim_changes_nothing(app, add):
         again = session.run(lambda t: tasks.claim(t, 2, "default", 5))[0]
         stale = session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded())]))
         assert stale == [Stale(claim.id, again.claim_id)]
-        assert not session.call("FBTASKS_WORKER.TASK_BEGINS", claim.id, claim.claim_id)
         assert results.state(session, claim.id)[0] is State.RUNNING
         assert (again.crash_count, again.suspect) == (0, 1)
         assert session.run(lambda t: tasks.finish(t, 2, 0, [Finished(again, Succeeded())])) == []

@@ -7,7 +7,7 @@ import pytest
 from support.children import child_executor
 
 from fbtasks import ConfigurationError, HeartbeatTimeout
-from fbtasks.tasks.call import Claim, Failed, Retry, Succeeded
+from fbtasks.tasks.call import Claim, Failed, Reason, Succeeded, reason_of
 from fbtasks.testing import drain
 from fbtasks.worker.pools.child_status import ChildStatus
 
@@ -59,7 +59,7 @@ def test_a_silent_task_is_stopped(pool, project, monkeypatch, wait_for):
     )
     assert 0.5 <= ended["hangs"].elapsed < 20
     waits = ended["waits"]
-    assert isinstance(waits.outcome, Retry)
+    assert reason_of(waits.outcome) is Reason.RETRY
     assert (waits.outcome.delay, waits.outcome.error_type) == (7, "fbtasks.errors.HeartbeatTimeout")
     assert waits.elapsed >= 1.4
 

@@ -60,7 +60,7 @@ def test_who_does_not_get_it_goes_on_without_it(turn, holder, caplog, how):
     holder.send_signal(how)
     assert hostlock.PATIENCE <= waited(turn) < hostlock.PATIENCE + 1
     assert sum(waited(turn) for _ in range(5)) < 0.5  # it is not waited for again and again
-    assert caplog.text.count("has been locked by another process for 3 s") == 1
+    assert caplog.text.count("has been locked by others for 3 s") == 1
     holder.kill()
     holder.wait()
     waited(turn)
@@ -161,21 +161,14 @@ def test_it_is_handed_over_in_turn(crowd):
     assert all(len(set(had[at : at + 12])) == 4 for at in range(18)), had
 
 
-@pytest.mark.parametrize("crowd", [0.6], indirect=True)
-def test_it_is_waited_for_as_long_as_it_goes_from_one_to_the_next(crowd, turn, monkeypatch, caplog):
+@pytest.mark.parametrize("crowd", [0.4], indirect=True)
+def test_it_is_waited_for_while_it_goes_from_one_to_the_next(crowd, turn, caplog):
     """And the wait costs no processor."""
     processes, said = crowd
     met = set()
     while len(met) < len(processes):
         met.add(said.readline())
-    monkeypatch.setattr(hostlock, "PATIENCE", 2.0)
-    monkeypatch.setattr(hostlock, "_LOOK", 0.02)
     used = time.process_time()
-    waits = [waited(turn)]
-    limit = time.monotonic() + 60
-    while max(waits) <= 2.0:  # who is held up on a busy machine is passed by others
-        assert time.monotonic() < limit, waits
-        time.sleep(0.1)  # for another one to come before this one again
-        waits.append(waited(turn))
+    assert waited(turn) > 0.4
     assert "has been locked" not in caplog.text
     assert time.process_time() - used < 0.2

@@ -147,13 +147,13 @@ def test_a_claim_that_met_a_conflict_begins_again_where_it_began(app, session, n
 
     thread = threading.Thread(target=let_go)
     thread.start()
-    taken = session.run(lambda t: claiming.claim(t, 1, 4, repeated=True))
+    taken = session.run(lambda t: claiming.claim(t, 1, 4))
     claiming.committed(taken)
     thread.join(30)
     holder.close()
     assert session.conflicts > 0
     assert [claim.id for claim in taken.claims if claim.queue == "a"] == first[:2]
-    again = session.run(lambda t: claiming.claim(t, 1, 4, repeated=True))
+    again = session.run(lambda t: claiming.claim(t, 1, 4))
     assert [claim.id for claim in again.claims] == first[2:], "the second claim goes on behind the first"
 
 
@@ -193,6 +193,7 @@ def test_old_counters_become_one_row_a_day_and_queue(app, session):
     windows = [timedelta(days=days, hours=hours) for days in (0, 6, 7, 8, 9, 12, 30) for hours in (0, 5)]
     counts = [results.stats(session, window) for window in windows]
     keeping = Housekeeping(app.settings)
+    keeping.next_hour = 0.0
     turns = 0
     while keeping.turn(session) == PAUSE_WITH_MORE:
         turns += 1

@@ -32,7 +32,7 @@ def test_it_holds_its_own_rows_alone(app, url, how):
     with app.database.session() as session:
 
         def claim():
-            return session.run(lambda t: [each.id for each in tasks.claim(t, 1, "other", 10, None, repeated=False)])
+            return session.run(lambda t: [each.id for each in tasks.claim(t, 1, "other", 10, None)])
 
         assert claim() == [free]
         end_limbo(app, how)

@@ -26,7 +26,19 @@ from fbtasks.firebird.session import INSERT
 from fbtasks.queue import codec, results, tasks
 from fbtasks.queue.register import processes
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
+from fbtasks.tasks.call import (
+    RELEASED,
+    Call,
+    Cancelled,
+    Crashed,
+    Failed,
+    Finished,
+    Reason,
+    Requeue,
+    Stale,
+    Succeeded,
+    reason_of,
+)
 
 LEASE = 3.0
 LIMIT = 2
@@ -46,8 +58,9 @@ TIMES = {
 OUTCOMES = st.sampled_from(
     [
         Succeeded("application/json", b"1"), Succeeded("application/json", LARGE), Succeeded(keep=False),
-        Failed("builtins.ValueError", "no", "trace"), Retry(0.0, "again"), Retry(7200.0, "later"),
-        Cancelled("stopped"), Released(), Parked(), Crashed("it died", True, LIMIT), Crashed("it died", False, LIMIT),
+        Failed("builtins.ValueError", "no", "trace"), Requeue(Reason.RETRY, 0.0, "again"),
+        Requeue(Reason.RETRY, 7200.0, "later"), Cancelled("stopped"), RELEASED, Requeue(Reason.PARKED),
+        Crashed("it died", True, LIMIT), Crashed("it died", False, LIMIT),
     ]
 )  # fmt: skip
 
@@ -67,7 +80,6 @@ class Row:
     tries: int = 0
     crashes: int = 0
     suspect: int = 0
-    started: int = 0
     worker: int | None = None
     claim: int | None = None
     claimed: float = 0.0
@@ -111,11 +123,10 @@ class Model:
     def back(self, row, state=State.READY):
         self.move(row, state)
         row.worker = row.claim = None
-        row.started = 0
 
     def take_back(self, row, charge, limit):
         row.crashes += charge
-        row.suspect = max(row.suspect, 2 if row.suspect and row.started else 1)
+        row.suspect = min(row.suspect + 1, 2)
         if row.id in self.cancels:
             self.back(row)
             self.archive(row, State.CANCELLED)
@@ -132,9 +143,9 @@ class Model:
 
     def rescue(self, worker, limit):
         held = self.held(worker)
-        repeated = [row for row in held if row.started and row.suspect == 2]
+        repeated = [row for row in held if row.suspect == 2]
         charged = [
-            row.id for row in held if row.started and (len(held) == 1 or (row.suspect == 2 and len(repeated) == 1))
+            row.id for row in held if row.suspect and (len(held) == 1 or (row.suspect == 2 and len(repeated) == 1))
         ]
         for row in held:
             self.take_back(row, int(row.id in charged), limit)
@@ -272,15 +283,16 @@ class Store(RuleBasedStateMachine):
             self.model.move(row, State.READY)
 
     @precondition(lambda self: self.model.workers)
-    @rule(data=st.data(), queue=st.sampled_from(QUEUES), most=st.integers(1, 4), repeated=st.booleans())
-    def claim(self, data, queue, most, repeated):
-        self.claim_for(self.a_worker(data), queue, most, repeated)
+    @rule(data=st.data(), queue=st.sampled_from(QUEUES), most=st.integers(1, 4))
+    def claim(self, data, queue, most):
+        self.claim_for(self.a_worker(data), queue, most)
 
-    def claim_for(self, worker, queue, most, repeated):
+    def claim_for(self, worker, queue, most):
         model = self.model
-        claims = self.run(lambda t: tasks.claim(t, worker, queue, most, repeated=repeated))
+        claims = self.run(lambda t: tasks.claim(t, worker, queue, most))
         ready = [row for row in model.live.values() if row.state is State.READY and row.queue == queue]
-        eligible = [row for row in ready if repeated or row.suspect < 2]
+        has_repeated = any(row.suspect == 2 for row in model.held(worker))
+        eligible = [row for row in ready if not has_repeated or row.suspect < 2]
         taken = [model.live[claim.id] for claim in claims]
         keys = [(-row.priority, row.start) for row in taken]
         assert keys == sorted(keys), "best first"
@@ -311,16 +323,6 @@ class Store(RuleBasedStateMachine):
             self.old.append(claim)
 
     @precondition(lambda self: self.old)
-    @rule(data=st.data())
-    def start(self, data):
-        claim = data.draw(st.sampled_from(self.old))
-        row = self.model.live.get(claim.id)
-        stands = row is not None and row.claim == claim.claim_id
-        assert self.run(lambda t: t.call("FBTASKS_WORKER.TASK_BEGINS", claim.id, claim.claim_id)) == stands
-        if stands:
-            row.started = 1
-
-    @precondition(lambda self: self.old)
     @rule(
         data=st.data(),
         outcome=OUTCOMES,
@@ -349,8 +351,8 @@ class Store(RuleBasedStateMachine):
         assert stale == []
         wish = row.id in model.cancels
         tries = 1
-        if wish and isinstance(outcome, Retry | Released | Parked | Crashed):
-            tries = int(isinstance(outcome, Retry))
+        if wish and isinstance(outcome, Requeue | Crashed):
+            tries = int(reason_of(outcome) is Reason.RETRY)
             row.crashes += isinstance(outcome, Crashed) and outcome.charged
             outcome = Cancelled("cancelled on request")
         model.cancels.pop(row.id, None)
@@ -363,14 +365,14 @@ class Store(RuleBasedStateMachine):
                 model.archive(row, State.FAILED, 1)
             case Cancelled():
                 model.archive(row, State.CANCELLED, tries)
-            case Retry(delay):
+            case Requeue(Reason.RETRY, delay):
                 row.tries += 1
                 row.suspect = 0
                 row.start = model.now + delay / 3600
                 model.back(row, State.SCHEDULED if delay else State.READY)
-            case Released():
+            case Requeue(Reason.RELEASE):
                 model.back(row)
-            case Parked():
+            case Requeue(Reason.PARKED):
                 model.back(row, State.PARKED)
             case Crashed(_, charged, limit):
                 row.crashes += charged
@@ -409,8 +411,8 @@ class Store(RuleBasedStateMachine):
         self.declare_dead(self.a_worker(data))
 
     @precondition(lambda self: any(row.state is State.RUNNING for row in self.model.live.values()))
-    @rule(data=st.data(), begin=st.booleans())
-    def another_takes_over(self, data, begin):
+    @rule(data=st.data())
+    def another_takes_over(self, data):
         """The worker of a running task dies, and another one claims it: what the first says then comes too late."""
         running = [row for row in self.model.live.values() if row.state is State.RUNNING]
         row = data.draw(st.sampled_from(running))
@@ -419,11 +421,7 @@ class Store(RuleBasedStateMachine):
         else:
             self.orphans()
         self.register()
-        self.claim_for(max(self.model.workers), row.queue, 2, True)
-        if begin and row.claim is not None:
-            claim = next(c for c in reversed(self.old) if c.claim_id == row.claim and c.id == row.id)
-            assert self.run(lambda t: t.call("FBTASKS_WORKER.TASK_BEGINS", claim.id, claim.claim_id))
-            row.started = 1
+        self.claim_for(max(self.model.workers), row.queue, 2)
 
     def declare_dead(self, worker):
         released, why, failed = self.run(
@@ -537,11 +535,11 @@ class Store(RuleBasedStateMachine):
     def the_tables_say_what_the_model_says(self):
         model = self.model
         found = self.rows(
-            "SELECT ID, QUEUE, PRIORITY, STATE, TRY_COUNT, CRASH_COUNT, SUSPECT, STARTED, WORKER_ID, CLAIM_ID "
+            "SELECT ID, QUEUE, PRIORITY, STATE, TRY_COUNT, CRASH_COUNT, SUSPECT, WORKER_ID, CLAIM_ID "
             "FROM QUEUE_TASK ORDER BY ID"
         )
         assert found == [
-            (r.id, r.queue, r.priority, r.state, r.tries, r.crashes, r.suspect, r.started, r.worker, r.claim)
+            (r.id, r.queue, r.priority, r.state, r.tries, r.crashes, r.suspect, r.worker, r.claim)
             for r in sorted(model.live.values(), key=lambda r: r.id)
         ]
         stored = rules.read(self.rows)

@@ -8,7 +8,6 @@ from support.sql import execute, one, rows
 from fbtasks import ConfigurationError
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
-from fbtasks.queue.operations.pausing import Code
 from fbtasks.queue.operations.queues import list_queues
 from fbtasks.tasks.call import Finished, Succeeded
 
@@ -172,7 +171,7 @@ def test_unknown_names_are_refused_and_nothing_is_changed(app, add):
     with pytest.raises(ConfigurationError, match="unknown queue 'defualt'"):
         pausing.pause(app.database, ["default", "defualt"])
     with pytest.raises(ConfigurationError, match=r"'ad'.*Did you mean 'add'"):
-        pausing.pause(app.database, ["default"], ["ad"], Code(tasks=lambda: ["add"]))
+        pausing.pause(app.database, ["default"], ["ad"], app)
     assert not any(row.paused for row in list_queues(app.database))
     with pytest.raises(ConfigurationError, match=r"'ad'.* -A MODULE"):
         pausing.resume(app.database, ["default"], ["ad"])

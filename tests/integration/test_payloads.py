@@ -56,8 +56,8 @@ def test_unreadable_payloads_fail_and_the_worker_goes_on(app, add):
     drain(app)
     assert good.get(timeout=1) == 2
     with app.database.session() as session:
-        failed = results.listing(session, State.FAILED, results.Filter())
-    assert "cannot be read" in failed[0].error_msg
+        (failed,) = results.listing(session, State.FAILED, results.Filter())
+    assert "cannot be read" in failed.error_msg
 
 
 PICKLED = """

@@ -95,7 +95,7 @@ def test_what_cannot_be_read_fails_with_a_clear_error(app, add, change, said):
         ("SUSPECT = 2", State.SUCCEEDED),
         ("WORKER_ID = -1, CLAIM_ID = -1", State.SUCCEEDED),
         ("STATE = 2", State.SUCCEEDED),
-        ("STATE = 2, WORKER_ID = 77, CLAIM_ID = 78, STARTED = 1", State.SUCCEEDED),
+        ("STATE = 2, WORKER_ID = 77, CLAIM_ID = 78, SUSPECT = 1", State.SUCCEEDED),
         ("STATE = 3", State.SUCCEEDED),
         ("HAS_TASK_ID = TRUE", State.SUCCEEDED),
         ("ERROR_MSG = 'earlier'", State.SUCCEEDED),
@@ -294,7 +294,7 @@ def test_an_outcome_that_cannot_be_encoded_is_a_failure(app, add, countdown):
 
     result = app.task(name="bad")(bad).delay()
     good_ones_still_run(app, add)
-    with pytest.raises(DatabaseError, match="could not be recorded: Retry holds what cannot be written"):
+    with pytest.raises(DatabaseError, match="could not be recorded: it has what cannot be written"):
         result.get(timeout=1)
 
 

@@ -44,7 +44,7 @@ def claimed(app, monkeypatch):
 
     def claimed(most=1, after=0.0):
         now[0] += after
-        taken = session.run(lambda t: claiming.claim(t, 1, most, repeated=True))
+        taken = session.run(lambda t: claiming.claim(t, 1, most))
         claiming.committed(taken)
         ended = [Finished(claim, Succeeded(keep=False)) for claim in taken.claims]
         session.run(lambda t: tasks.finish(t, 1, 0, ended))

@@ -464,7 +464,7 @@ def test_a_producer_touches_nothing_else(app, users):
         for statement in (
             "UPDATE QUEUE_SCHEMA SET VERSION = 9",
             f"UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = {number}",
-            "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 1, 0, 0, '')",
+            "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 0, 0, '')",
             "SELECT * FROM FBTASKS_WORKER.FINISH(1, 0, '')",
             "SELECT * FROM FBTASKS_WORKER.PROMOTE(10)",
             f"SELECT * FROM FBTASKS_OPERATOR.RETRY({number})",
@@ -586,7 +586,7 @@ def test_an_operator_operates(app, users, project):
     assert "TypeError" in project.run("result", kept.id, check=False).stderr
     with users.app(operator).database.session() as session:
         for statement in (
-            "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 1, 0, 0, '')",
+            "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 0, 0, '')",
             "SELECT * FROM FBTASKS_WORKER.FINISH(1, 0, '')",
             "SELECT * FROM FBTASKS.ENQUEUE('add')",
             "DELETE FROM QUEUE_HISTORY",

@@ -8,7 +8,7 @@ from support.draining import drain
 
 from fbtasks import FBTasks
 from fbtasks.queue.register import processes
-from fbtasks.tasks.call import Retry
+from fbtasks.tasks.call import Reason, Requeue
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_task_that_is_parked_holds_no_place_of_a_limit(renamed):
 def test_inspect_task_names_the_task_that_is_in_the_way(app, project, claim, end):
     move = app.task(name="move", ordered="key")(lambda key: None)
     first, second = move.delay(1), move.delay(1)
-    end(claim(), Retry(3600.0, "later"))
+    end(claim(), Requeue(Reason.RETRY, 3600.0, "later"))
     claim()
     shown = project.run("inspect", "task", str(second.id)).stdout
     assert re.search(rf"\btask {first.id}\b", shown)

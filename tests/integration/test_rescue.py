@@ -14,7 +14,7 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
-from fbtasks.tasks.call import Failed, Finished, Released, Stale
+from fbtasks.tasks.call import RELEASED, Failed, Finished, Stale
 from fbtasks.url import DatabaseURL
 
 LONG = 1e6
@@ -68,7 +68,7 @@ def test_a_task_that_was_held_with_others_is_not_charged_when_it_is_taken_back_l
     number = a_worker(app)
     begun, other = app.send_task("t"), app.send_task("t")
     assert len(run(app, lambda t: tasks.claim(t, number, "default", 2))) == 2
-    execute(app, f"UPDATE QUEUE_TASK SET STARTED = 1, SUSPECT = 1 WHERE ID = {begun.id}")
+    execute(app, f"UPDATE QUEUE_TASK SET SUSPECT = 1 WHERE ID = {begun.id}")
 
     def rescue():
         return run(app, lambda t: processes.rescue(t, number, gone=True, awake=LONG, crash_limit=3))
@@ -83,11 +83,11 @@ def test_a_task_that_was_held_with_others_is_not_charged_when_it_is_taken_back_l
 
 @pytest.fixture
 def last_crash(app):
-    """A task that its worker, which is thought dead, has begun: one more crash fails it. Its claim, and the rescue."""
+    """A suspect of a worker that is thought dead: one more crash fails it. Its claim, and the rescue."""
     number = a_worker(app)
     app.send_task("t")
     (claim,) = run(app, lambda t: tasks.claim(t, number, "default", 1))
-    execute(app, "UPDATE QUEUE_TASK SET STARTED = 1, CRASH_COUNT = 2")
+    execute(app, "UPDATE QUEUE_TASK SET SUSPECT = 1, CRASH_COUNT = 2")
     return claim, lambda t: processes.rescue(t, number, gone=True, awake=LONG, crash_limit=3)
 
 
@@ -149,7 +149,7 @@ def test_any_of_several_queues(app):
     assert not ready("a", "bb", "c")
     (claim,) = run(app, lambda t: tasks.claim(t, 1, "b", 1))
     assert not ready("a", "b", "c")
-    run(app, lambda t: tasks.finish(t, 1, 0, [Finished(claim, Released(), 0.0)]))
+    run(app, lambda t: tasks.finish(t, 1, 0, [Finished(claim, RELEASED, 0.0)]))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from support.listing import tasks_in
 from support.sql import execute, one, table_reads
 
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
@@ -59,17 +60,16 @@ def test_a_list_has_pages_and_filters(shop):
     shop.send.apply_async((9,), queue="mail")
 
     def page(**wanted):
-        return tasks.list_tasks(shop.database, State.FAILED, Filter(**wanted))
+        return tasks_in(shop, State.FAILED, **wanted)
 
     pages = [page(limit=2, offset=offset) for offset in (0, 2, 4, 6)]
-    assert [(len(found.tasks), found.more) for found in pages] == [(2, True), (2, True), (1, False), (0, False)]
-    assert sorted(row.id for found in pages for row in found.tasks) == ids
-    assert {(row.state, row.error_msg) for row in pages[2].tasks} <= {(State.FAILED, f"order {n}") for n in range(5)}
-    assert page(name="shop.other").tasks == []
-    assert page(since=datetime.now(UTC) + timedelta(hours=1)).tasks == []
-    assert len(page(until=datetime.now(UTC) + timedelta(hours=1), queue="default").tasks) == 5
-    waiting = tasks.list_tasks(shop.database, State.READY, Filter(queue="mail"))
-    assert [row.queue for row in waiting.tasks] == ["mail"]
+    assert [(len(found), more) for found, more in pages] == [(2, True), (2, True), (1, False), (0, False)]
+    assert sorted(row.id for found, _ in pages for row in found) == ids
+    assert {(row.state, row.error_msg) for row in pages[2][0]} <= {(State.FAILED, f"order {n}") for n in range(5)}
+    assert page(name="shop.other") == page(since=datetime.now(UTC) + timedelta(hours=1)) == ([], False)
+    assert len(page(until=datetime.now(UTC) + timedelta(hours=1), queue="default")[0]) == 5
+    waiting, _ = tasks_in(shop, State.READY, queue="mail")
+    assert [row.queue for row in waiting] == ["mail"]
     with pytest.raises(ConfigurationError, match=r"unknown queue 'mial': .* Known queues: default, mail\."):
         page(queue="mial")
 
@@ -92,15 +92,14 @@ def test_tasks_that_ended_in_one_millisecond_are_on_one_page_each(shop, names, b
     shop.migrate()
     execute(shop, ENDED)
     shop.send.apply_async((1,), queue="mail")  # makes the queue known
-    pages = []
-    while not pages or pages[-1].more:
-        wanted = Filter(limit=7, offset=7 * len(pages), **names, **bounds)
-        pages.append(tasks.list_tasks(shop.database, State.FAILED, wanted))
-    found = [row for page in pages for row in page.tasks]
+    found, more = [], True
+    while more:
+        page, more = tasks_in(shop, State.FAILED, limit=7, offset=len(found), **names, **bounds)
+        found += page
     assert sorted(row.id for row in found) == list(range(1, 61))
     assert [row.finish_time.day for row in found] == [3] * 10 + [2] * 50
     with closing(shop.database.open()) as session:
-        results.listing(session, State.FAILED, Filter(limit=7, **names, **bounds))
+        list(results.listing(session, State.FAILED, Filter(limit=7, **names, **bounds)))
         assert table_reads(session, "QUEUE_HISTORY") == (0, 7), "no more than it shows, in the order of the index"
 
 
@@ -115,12 +114,7 @@ def test_one_task_is_shown_with_arguments_and_outcome(shop):
     assert json_value(failed.arguments) == [[2], {"fail": True}]
     assert (failed.result, "ValueError: order 2" in failed.traceback) == (None, True)
     assert json_value(Payload("application/x-cloudpickle", b"\x80")) is None
-    number = tasks.find_number(shop.database, good.id)
-    assert tasks.number_of(shop.database, "order-1") == number
-    assert tasks.number_of(shop.database, "nosuch") is None
-    status = tasks.get_task_status(shop.database, int(bad.id))
-    assert (status.state, status.stored.error_type) == (State.FAILED, "builtins.ValueError")
-    assert tasks.get_task_status(shop.database, 987654) == tasks.TaskStatus(None, None)
+    assert tasks.find_number(shop.database, good.id) == found.row.id
     for look in (tasks.get_task, tasks.find_number):
         with pytest.raises(TaskNotFound, match="there is no task 'nosuch'"):
             look(shop.database, "nosuch")
@@ -181,7 +175,7 @@ def test_failed_tasks_are_put_back_in_batches(shop, monkeypatch):
     assert tasks.retry_failed(shop.database, Filter(name="shop.other")) == 0
     assert tasks.retry_failed(shop.database, Filter(queue="default")) == 5
     assert tasks.retry_failed(shop.database, Filter()) == 1
-    assert len(tasks.list_tasks(shop.database, State.READY, Filter()).tasks) == 6
+    assert len(tasks_in(shop, State.READY)[0]) == 6
 
 
 def test_queues_are_counted_and_purged(shop):
@@ -192,13 +186,13 @@ def test_queues_are_counted_and_purged(shop):
     found = {row.queue: (row.ready, row.scheduled, row.workers) for row in queues.list_queues(shop.database)}
     assert found == {"default": (3, 1, 1), "idle": (0, 0, 1), "mail": (1, 0, 0)}
     assert [row.queue for row in queues.list_queues(shop.database, "mail")] == ["mail"]
-    assert queues.count_waiting(shop.database, "default") == 4
-    assert queues.purge(shop.database, "default") == 4
-    assert queues.count_waiting(shop.database, "default") == 0
+    assert [row.waiting for row in queues.list_queues(shop.database, "default")] == [4]
+    assert sum(queues.purge(shop.database, "default")) == 4
+    assert [row.waiting for row in queues.list_queues(shop.database, "default")] == [0]
     assert one(shop, "SELECT COUNT(*) FROM QUEUE_TASK") == 1
-    for ask in (queues.list_queues, queues.count_waiting, queues.purge):
+    for ask in (queues.list_queues, queues.purge):
         with pytest.raises(ConfigurationError, match="unknown queue 'mial'"):
-            ask(shop.database, "mial")
+            list(ask(shop.database, "mial"))
 
 
 def test_statistics_are_of_a_window_and_of_a_queue(shop):
@@ -249,10 +243,10 @@ def test_what_has_been_kept_long_enough_is_pruned(url):
     add.delay_many([(1, 1), (1, "1")])
     drain(app)
     execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-2 HOUR TO FINISH_TIME)")
-    assert tasks.prune(app.database) == 1
-    assert len(tasks.list_tasks(app.database, State.FAILED, Filter()).tasks) == 1
+    assert sum(tasks.prune(app.database)) == 1
+    assert len(tasks_in(app, State.FAILED)[0]) == 1
     execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-2 HOUR TO FINISH_TIME)")
-    assert tasks.prune(app.database) == 1
+    assert sum(tasks.prune(app.database)) == 1
     app.close()
 
 

@@ -8,7 +8,7 @@ from support.recorded import capture, inserts
 from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, QueueFull, ResultTimeout
-from fbtasks.tasks.call import Claim, Snoozed
+from fbtasks.tasks.call import Claim, Reason, Requeue
 from fbtasks.testing import eager
 
 
@@ -138,4 +138,4 @@ def test_in_child_processes(pool, project, monkeypatch, wait_for):
             claim = Claim(number, 99, name, "q", content_type="application/json", payload=b"[[],{}]")
             wait_for(lambda claim=claim: executor.free() > 0 and executor.submit([claim]) == [])
             (ended,) = wait_for(executor.collect)
-            assert ended.outcome == Snoozed(delay)
+            assert ended.outcome == Requeue(Reason.SNOOZE, delay)

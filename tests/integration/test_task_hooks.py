@@ -5,7 +5,7 @@ from support.children import child_executor
 from support.draining import drain
 
 from fbtasks import FBTasks, current_request
-from fbtasks.tasks.call import Claim, Retry
+from fbtasks.tasks.call import Claim, Reason, reason_of
 from fbtasks.testing import eager
 
 
@@ -96,6 +96,6 @@ def test_on_retry_in_child_processes(pool, project, monkeypatch, wait_for):
             claim = Claim(number, 99, name, "q", content_type="application/json", payload=b"[[],{}]")
             wait_for(lambda claim=claim: executor.free() > 0 and executor.submit([claim]) == [])
             (ended,) = wait_for(executor.collect)
-            assert isinstance(ended.outcome, Retry)
+            assert reason_of(ended.outcome) is Reason.RETRY
     noted = (project.folder / "noted").read_text().splitlines()
     assert noted == ["proj.plain 0 OSError 1", "proj.coroutine 0 OSError 2"]

@@ -13,7 +13,7 @@ from support.sql import NOW, execute, rows
 from fbtasks import FBTasks, group
 from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.tasks.call import Cancelled, Failed, Finished, Released, Succeeded
+from fbtasks.tasks.call import RELEASED, Cancelled, Failed, Finished, Succeeded
 
 MOVES = [
     "CREATE SEQUENCE MOVE_SEQ",
@@ -73,7 +73,7 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
     lost = ok.delay()
     with app.database.session() as session:
         claim = session.run(lambda t: tasks.claim(t, 99, "default", 1))[0]
-        session.run(lambda t: tasks.finish(t, 99, 0, [Finished(claim, Released())]))
+        session.run(lambda t: tasks.finish(t, 99, 0, [Finished(claim, RELEASED)]))
     drain(app)
     assert lost.get(timeout=5) == 1
 

@@ -50,7 +50,7 @@ def test_tasks_run_in_proportion_to_the_weights(app):
 def claims(app, claiming, room, rooms=None):
     """One claim. Returns how many tasks of each queue it took, and what it tells of them."""
     with app.database.session() as session:
-        taken = session.run(lambda t: claiming.claim(t, 1, room, repeated=True, rooms=rooms or {}))
+        taken = session.run(lambda t: claiming.claim(t, 1, room, rooms=rooms or {}))
     claiming.committed(taken)
     return Counter(claim.queue for claim in taken.claims), taken
 

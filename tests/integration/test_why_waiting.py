@@ -5,6 +5,7 @@ import re
 
 import pytest
 from support.feeding import change, subscribe
+from support.listing import tasks_in
 from support.programs import command_line
 from support.sql import execute, one
 
@@ -13,9 +14,8 @@ from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.queue.operations import tasks as service
 from fbtasks.queue.register import processes
-from fbtasks.queue.results import Filter
 from fbtasks.states import State
-from fbtasks.tasks.call import Failed, Finished, Parked, PutBefore, Retry
+from fbtasks.tasks.call import Failed, Finished, Reason, Requeue
 
 pytestmark = pytest.mark.emptied
 
@@ -41,8 +41,7 @@ def why(app, task):
 
 
 def waits_for(app):
-    page = service.list_tasks(app.database, State.HELD, Filter())
-    return {each.id: each.waits_for for each in page.tasks}
+    return {each.id: each.waits_for for each in tasks_in(app, State.HELD)[0]}
 
 
 def test_a_parked_task_says_whether_its_name_is_paused_or_unknown(served, claim, session):
@@ -57,7 +56,7 @@ def test_a_parked_task_says_whether_its_name_is_paused_or_unknown(served, claim,
     assert why(app, later.id) == [f"the task name mail is paused, and it will be parked when its turn comes. {remedy}"]
     (other,) = claim()
     assert why(app, later.id) == [f"the task name mail is paused, and it is parked. {remedy}"]
-    session.run(lambda t: tasks.finish(t, 1, 0, [Finished(other, Parked())]))
+    session.run(lambda t: tasks.finish(t, 1, 0, [Finished(other, Requeue(Reason.PARKED))]))
     assert why(app, second.id) == [
         "a worker took it that does not know its name, and it is parked. One that knows it takes it in a moment"
     ]
@@ -153,7 +152,7 @@ def test_a_task_that_keeps_its_place_for_another_try_is_told(served, claim, end)
     app = served
     move = app.task(name="move", ordered="key")(lambda key: None)
     first, second = move.delay(1), move.delay(1)
-    end(claim(), Retry(60.0, "later"))
+    end(claim(), Requeue(Reason.RETRY, 60.0, "later"))
     assert claim() == []
     assert why(app, second.id) == [
         f"ordered:move is taken by task {first.id}, which waits for another try, or is parked"
@@ -220,7 +219,7 @@ def test_a_task_of_a_source_waits_for_its_lane_before_its_limits(served, claim, 
     app.limit("one", at_once=1)
     app.task(name="other", limits="one")(lambda: None).delay()
     running = claim()
-    gates = PutBefore(f"-{one(app, 'SELECT ID FROM QUEUE_LIMIT'):11}{0:20}")
+    gates = Requeue(Reason.HELD, message=f"-{one(app, 'SELECT ID FROM QUEUE_LIMIT'):11}{0:20}")
     subscribe(app, "known", id=77, most=1)
     change(app, 1, id=77)
     (first,) = claim()

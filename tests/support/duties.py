@@ -39,9 +39,11 @@ class Keeper:
         self._housekeeping = Housekeeping(app.settings)
         made = (duty for feature in app.features for duty in feature.duties(worker or Worker()))
         self._duties = [duty for duty in made if isinstance(duty, Every)]
+        self._begun = set()
 
     def turn(self, session):
         self._housekeeping.turn(session)
         for duty in self._duties:
-            if duty.due() <= clock.monotonic():
+            if duty not in self._begun or duty.due() <= clock.monotonic():
+                self._begun.add(duty)
                 duty.do(session)

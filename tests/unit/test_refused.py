@@ -26,7 +26,7 @@ from fbtasks import (
 )
 from fbtasks.errors import StatementRefused
 from fbtasks.queue import codec
-from fbtasks.tasks.call import MOST_TRIES, Call, Claim, Crashed, Finished, Released
+from fbtasks.tasks.call import MOST_TRIES, RELEASED, Call, Claim, Crashed, Finished
 
 URL = "firebird:///nosuch/queue.fdb"
 """Never opened: all of this is refused before."""
@@ -456,9 +456,9 @@ def test_no_field_of_a_packed_call_reaches_into_the_next(changes: dict[str, Any]
 @pytest.mark.parametrize(
     "item",
     [
-        Finished(Claim(id=10**19, claim_id=1), Released()),
-        Finished(Claim(id=1, claim_id=10**19), Released()),
-        Finished(Claim(id=1, claim_id=1), Released(), elapsed=1e13),
+        Finished(Claim(id=10**19, claim_id=1), RELEASED),
+        Finished(Claim(id=1, claim_id=10**19), RELEASED),
+        Finished(Claim(id=1, claim_id=1), RELEASED, elapsed=1e13),
         Finished(Claim(id=1, claim_id=1), Crashed("x", charged=True), elapsed=1e13),
     ],
     ids=["id", "claim_id", "elapsed", "elapsed crash"],

@@ -1,15 +1,8 @@
-"""Where what is typed is cut into statements."""
+"""Where a script is cut into statements."""
 
 import pytest
 
-from fbtasks.cli.sql.splitter import Splitter
-
-
-def split(text):
-    splitter = Splitter()
-    found = [statement for line in text.splitlines(keepends=True) for statement in splitter.feed(line)]
-    return found, splitter.rest()
-
+from fbtasks.cli.sql.splitter import statements
 
 BLOCK = "EXECUTE BLOCK RETURNS (A INT) AS\nDECLARE X INT = 1;\nBEGIN\n  A = X;\n  SUSPEND;\nEND"
 CASES = (
@@ -22,50 +15,39 @@ TRIGGER = "CREATE TRIGGER T FOR X BEFORE INSERT AS BEGIN NEW.END_AT = 1; END"
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted", "rest"),
+    ("text", "wanted"),
     [
-        ("SELECT 1; SELECT 2;\n", ["SELECT 1", "SELECT 2"], None),
-        ("SELECT\n1\n;\n", ["SELECT\n1"], None),
-        ("SELECT 1", [], "SELECT 1"),
-        ("SELECT ';' , \"a;b\", 'it''s; ' FROM T;", ["SELECT ';' , \"a;b\", 'it''s; ' FROM T"], None),
-        ("SELECT 'two\nlines;' FROM T;", ["SELECT 'two\nlines;' FROM T"], None),
-        ("SELECT q'{it's; }' , Q'!a'b;!' FROM T;", ["SELECT q'{it's; }' , Q'!a'b;!' FROM T"], None),
-        ("SELECT 1 -- one; two\n, 2;", ["SELECT 1 -- one; two\n, 2"], None),
-        ("SELECT 1 /* one;\n'two */ , 2;", ["SELECT 1 /* one;\n'two */ , 2"], None),
-        ("-- nothing;\n/* neither; */\n;;\n", [], None),
-        ("-- first\nSELECT 1;", ["SELECT 1"], None),
-        ("SELECT 'open;\n", [], "SELECT 'open;"),
-        ("SELECT 4 - -1, 2 / 1;", ["SELECT 4 - -1, 2 / 1"], None),
-        *((f"{body};\nSELECT 1;", [body, "SELECT 1"], None) for body in (BLOCK, CASES, INNER, PACKAGE, TRIGGER)),
-        *((f"{body.lower()};", [body.lower()], None) for body in (BLOCK, CASES, INNER, PACKAGE, TRIGGER)),
-        (f"{BLOCK} -- done\n;", [f"{BLOCK} -- done"], None),
-        (f"{OUTSIDE};SELECT 1;", [OUTSIDE, "SELECT 1"], None),
-        ("ALTER TRIGGER T INACTIVE;SELECT 1;", ["ALTER TRIGGER T INACTIVE", "SELECT 1"], None),
-        ("SELECT CASE A WHEN 1 THEN 2 END;SELECT 1;", ["SELECT CASE A WHEN 1 THEN 2 END", "SELECT 1"], None),
-        ("ALTER DATABASE BEGIN BACKUP;SELECT 1;", ["ALTER DATABASE BEGIN BACKUP", "SELECT 1"], None),
-        ("SET TERM ^ ;\nSELECT 1; SELECT 2^\nSET TERM ; ^\nSELECT 3;", ["SELECT 1; SELECT 2", "SELECT 3"], None),
-        (f"set term !!;\n{BLOCK}!! set term ;!! SELECT 3;", [BLOCK, "SELECT 3"], None),
+        ("SELECT 1; SELECT 2;\n", ["SELECT 1", "SELECT 2"]),
+        ("SELECT\n1\n;\n", ["SELECT\n1"]),
+        ("SELECT 1", ["SELECT 1"]),
+        ("SELECT ';' , \"a;b\", 'it''s; ' FROM T;", ["SELECT ';' , \"a;b\", 'it''s; ' FROM T"]),
+        ("SELECT 'two\nlines;' FROM T;", ["SELECT 'two\nlines;' FROM T"]),
+        ("SELECT q'{it's; }' , Q'!a'b;!' FROM T;", ["SELECT q'{it's; }' , Q'!a'b;!' FROM T"]),
+        ("SELECT 1 -- one; two\n, 2;", ["SELECT 1 -- one; two\n, 2"]),
+        ("SELECT 1 /* one;\n'two */ , 2;", ["SELECT 1 /* one;\n'two */ , 2"]),
+        ("-- nothing;\n/* neither; */\n;;\n", []),
+        ("-- first\nSELECT 1;", ["SELECT 1"]),
+        ("SELECT 'open;\n", ["SELECT 'open;"]),
+        ("SELECT 4 - -1, 2 / 1;", ["SELECT 4 - -1, 2 / 1"]),
+        *((f"{body};\nSELECT 1;", [body, "SELECT 1"]) for body in (BLOCK, CASES, INNER, PACKAGE, TRIGGER)),
+        *((f"{body.lower()};", [body.lower()]) for body in (BLOCK, CASES, INNER, PACKAGE, TRIGGER)),
+        (f"{BLOCK} -- done\n;", [f"{BLOCK} -- done"]),
+        (f"{OUTSIDE};SELECT 1;", [OUTSIDE, "SELECT 1"]),
+        ("ALTER TRIGGER T INACTIVE;SELECT 1;", ["ALTER TRIGGER T INACTIVE", "SELECT 1"]),
+        ("SELECT CASE A WHEN 1 THEN 2 END;SELECT 1;", ["SELECT CASE A WHEN 1 THEN 2 END", "SELECT 1"]),
+        ("ALTER DATABASE BEGIN BACKUP;SELECT 1;", ["ALTER DATABASE BEGIN BACKUP", "SELECT 1"]),
+        ("SET TERM ^ ;\nSELECT 1; SELECT 2^\nSET TERM ; ^\nSELECT 3;", ["SELECT 1; SELECT 2", "SELECT 3"]),
+        (f"set term !!;\n{BLOCK}!! set term ;!! SELECT 3;", [BLOCK, "SELECT 3"]),
     ],
 )  # fmt: skip
-def test_statements_are_cut_where_they_end(text, wanted, rest):
-    assert split(text) == (wanted, rest)
+def test_statements_are_cut_where_they_end(text, wanted):
+    assert list(statements(text)) == wanted
 
 
-def test_what_has_begun_is_known_and_can_be_dropped():
-    splitter = Splitter()
-    assert splitter.feed("SELECT 1;") == ["SELECT 1"]
-    assert not splitter.pending
-    for begun in ("SELECT", "/* what", "'", "EXECUTE BLOCK AS BEGIN X = 1;"):
-        assert splitter.feed(begun) == []
-        assert splitter.pending
-        splitter.clear()
-        assert not splitter.pending
-    assert splitter.feed("SELECT 2;") == ["SELECT 2"]
+def test_a_comment_before_set_term_is_none_of_it():
+    assert list(statements("-- from now on\nSET TERM ^ ;\nSELECT 1; SELECT 2^ -- the last\n")) == ["SELECT 1; SELECT 2"]
 
 
 def test_a_long_statement_is_read_once():
     """Ten thousand lines of one statement: reading each line again from the beginning would take minutes."""
-    splitter = Splitter()
-    for _ in range(10_000):
-        assert splitter.feed("  OR NAME = 'a;b' -- ;\n") == []
-    assert len(splitter.feed(";")) == 1
+    assert len(list(statements("  OR NAME = 'a;b' -- ;\n" * 10_000 + ";"))) == 1

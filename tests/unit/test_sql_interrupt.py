@@ -27,8 +27,8 @@ class Statements:
         self.ended = True
 
 
-def test_the_prompt_comes_back_when_the_cancelled_statement_has_ended():
-    """Else the next one would run beside it, on the same connection."""
+def test_the_command_ends_when_the_cancelled_statement_has_ended():
+    """Else its connection would be closed beside it."""
     statements = Statements()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

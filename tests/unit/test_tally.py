@@ -3,19 +3,7 @@
 import pytest
 
 from fbtasks.features.sources.runs import Rest
-from fbtasks.tasks.call import (
-    Advanced,
-    Cancelled,
-    Claim,
-    Crashed,
-    Failed,
-    Finished,
-    Parked,
-    Postponed,
-    Released,
-    Retry,
-    Succeeded,
-)
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Crashed, Failed, Finished, Reason, Requeue, Succeeded
 from fbtasks.worker.outcomes import Tally
 
 NOTHING = "0 succeeded, 0 failed, 0 retried, 0 given back"
@@ -30,8 +18,9 @@ def counted(*outcomes, crashes=0):
 def test_each_claim_is_counted_once():
     assert counted() == NOTHING
     ends = (
-        Succeeded(), Failed("E", ""), Retry(1.0, ""), Released(), Advanced(Rest()), Cancelled(""), Postponed(1.0),
-        Parked(), Crashed("died", charged=True),
+        Succeeded(), Failed("E", ""), Requeue(Reason.RETRY, 1.0, ""), RELEASED,
+        Requeue(Reason.CONTINUE, extra=Rest()), Cancelled(""),
+        Requeue(Reason.CLOSED, 1.0), Requeue(Reason.PARKED), Crashed("died", charged=True),
     )  # fmt: skip
     said = counted(*ends)
     assert said == (

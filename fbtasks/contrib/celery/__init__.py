@@ -19,4 +19,4 @@ class Celery(Feature):
         """Forgets what is over."""
         from fbtasks.contrib.celery.store.keyvalues import prune
 
-        yield Every("forgetting what Celery has stored", 60.0, prune)
+        yield Every("forgetting what Celery has stored", 60.0, prune, at_start=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fbtasks.config import Settings
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks.celery_words import instead, words
 
 _CELERYS: Final[Mapping[str, Callable[[Settings], Any]]] = {
     "broker_url": lambda settings: str(settings.url),
@@ -62,9 +63,8 @@ class Conf(Mapping[str, Any]):
             try:
                 return self[name]
             except KeyError:
-                from fbtasks.tasks.celery_words import APP_OPTIONS, no_attribute
-
-                raise AttributeError(no_attribute("app.conf", name, APP_OPTIONS), name=name, obj=self) from None
+                said = instead(name, "option of FBTasks")
+                raise AttributeError(f"app.conf has no attribute {name!r}{said}", name=name, obj=self) from None
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         _refuse(name)
@@ -81,7 +81,6 @@ class Conf(Mapping[str, Any]):
 
 
 def _refuse(*names: str) -> NoReturn:
-    from fbtasks.tasks.celery_words import APP_OPTIONS
-
-    said = "".join(f" {name}: {APP_OPTIONS[name]}." for name in sorted(names) if name in APP_OPTIONS)
+    of_celery = words()["option of FBTasks"]
+    said = "".join(f" {name}: {of_celery[name]}." for name in sorted(names) if name in of_celery)
     raise ConfigurationError(f"app.conf can only be read: settings are arguments of FBTasks(...).{said}")

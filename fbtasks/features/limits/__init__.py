@@ -23,7 +23,6 @@ from fbtasks.system import checks
 from fbtasks.tasks.call import Batch, Call, Gate, OnDuplicate
 from fbtasks.tasks.declare import refuse_unknown
 from fbtasks.tasks.function import check_batch_function
-from fbtasks.tasks.options import unknown
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -55,7 +54,7 @@ class Limits(Feature):
     def define(self, name: str, options: Mapping[str, Any]) -> LimitDefinition:
         """Defines a limit of the app. Raises :class:`ConfigurationError` for options that cannot be."""
         limit_name("name", name)
-        refuse_unknown(LimitOptions, options, unknown("option of a limit", "APP_OPTIONS", LimitOptions))
+        refuse_unknown("option of a limit", options, LimitOptions)
         return self.add(define_limit(name, LimitOptions(**options)))
 
     def define_queue(self, queue: str, options: Mapping[str, Any]) -> None:
@@ -156,7 +155,7 @@ class Limits(Feature):
         """Forgets what nothing needs."""
         from fbtasks.features.limits.duty import Leftovers
 
-        yield Every("looking for limits that nothing needs any more", 600.0, Leftovers().turn)
+        yield Every("looking for limits that nothing needs any more", 600.0, Leftovers().turn, at_start=False)
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of limits."""

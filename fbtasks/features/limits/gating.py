@@ -9,7 +9,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue.codec import pack_gates
 from fbtasks.queue.tasks import with_payload
 from fbtasks.run.inputs import given_by
-from fbtasks.tasks.call import Claim, Failed, Outcome, PutBefore
+from fbtasks.tasks.call import Claim, Failed, Outcome, Reason, Requeue
 from fbtasks.tasks.serialize import Payload
 
 
@@ -28,7 +28,7 @@ def gated(feature: Limits, session: Session, claim: Claim) -> Claim | Outcome:
         return claim
     claim = with_payload(session, claim)
     try:
-        return PutBefore(_packed(feature, gates, claim))
+        return Requeue(Reason.HELD, message=_packed(feature, gates, claim))
     except FBTasksError as error:  # its payload is no call, or has no key
         kind = type(error)
         return Failed(f"{kind.__module__}.{kind.__qualname__}", str(error))

@@ -26,7 +26,7 @@ class Progress(Feature):
         from fbtasks.features.progress.duty import ProgressNotes, prune
 
         yield ProgressNotes(worker.turn)
-        yield Every("forgetting the progress of tasks that have ended", 60.0, prune)
+        yield Every("forgetting the progress of tasks that have ended", 60.0, prune, at_start=False)
 
     def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
         """Returns what a task that runs has said last: a word, and what there is to say."""

@@ -60,7 +60,7 @@ class Queues(Feature):
         """Keeps places and hours right."""
         from fbtasks.features.queues.duty import audit
 
-        yield Every("looking after the places and the hours of queues", 60.0, audit)
+        yield Every("looking after the places and the hours of queues", 60.0, audit, at_start=False)
 
     def deploy(self, session: Session) -> Deployed:
         """Brings in what the app says of its queues."""

@@ -13,7 +13,6 @@ from fbtasks.features.schedules.definition import Schedule, ScheduleOptions
 from fbtasks.system import checks
 from fbtasks.tasks.declare import refuse_unknown
 from fbtasks.tasks.definition import Task
-from fbtasks.tasks.options import unknown
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -43,7 +42,7 @@ class Schedules(Feature):
 
     def add(self, task: Task[..., Any] | str, options: Mapping[str, Any]) -> Schedule:
         """Makes a schedule of *task*, or of the task of that name."""
-        refuse_unknown(ScheduleOptions, options, unknown("option of a schedule", "APP_OPTIONS", ScheduleOptions))
+        refuse_unknown("option of a schedule", options, ScheduleOptions)
         if not isinstance(task, Task | str):
             raise TaskDefinitionError(f"{checks.shown(task)} is not a task: add_periodic() takes a task, or its name.")
         if isinstance(task, str):

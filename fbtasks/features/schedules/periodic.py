@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError, TaskDefinitionError
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions
 from fbtasks.features.schedules.ticking import every_ms
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.declare import options_of, refuse_unknown, shows
+from fbtasks.tasks.declare import options_of, refuse_unknown
 from fbtasks.tasks.definition import Task
-from fbtasks.tasks.function import as_arguments
-from fbtasks.tasks.options import task_name, unknown
+from fbtasks.tasks.options import task_name
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.features.schedules import Schedules
 
-O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
 R = TypeVar("R")
 _WINDOW = ("run_between", "days")
-
-
-class AddPeriodic(Protocol[O]):
-    """``app.add_periodic(task, **options)``."""
-
-    def __call__(self, task: Task[..., Any] | str, /, *args: O.args, **options: O.kwargs) -> Schedule:
-        """Defines the schedule."""
-
-    def __get__(self, app: Any, owner: Any = None, /) -> AddPeriodic[O]:
-        """The same as a method of *app*."""
-
-
-def adding(declared: Callable[O, ScheduleOptions]) -> Callable[[Callable[..., Schedule]], AddPeriodic[O]]:
-    """Has a method of a task and ``**options`` show those that are *declared*, to people and to type checkers."""
-    return shows(declared)
 
 
 def decorator(schedules: Schedules, options: Mapping[str, Any]) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -46,8 +29,7 @@ def decorator(schedules: Schedules, options: Mapping[str, Any]) -> Callable[[Cal
     Raises :class:`TaskDefinitionError` and :class:`ConfigurationError` for options that cannot be.
     """
     app = schedules.app
-    refuse = unknown("option of periodic", "TASK_OPTIONS", ScheduleOptions, app.task_options)
-    refuse_unknown((ScheduleOptions, app.task_options), options, refuse)
+    refuse_unknown("option of periodic", options, ScheduleOptions, app.task_options, words="task option")
     own = {name: value for name, value in options.items() if name in options_of(ScheduleOptions)}
     rest = {name: value for name, value in options.items() if name not in own}
     if "tz" in own and any(name in rest for name in _WINDOW):  # it is the zone of both
@@ -99,5 +81,4 @@ def make_schedule(task: Task[..., Any] | str, options: ScheduleOptions, app: FBT
 def _call(task: Task[..., Any] | str, options: ScheduleOptions, app: FBTasks) -> Call:
     if isinstance(task, Task):
         return task.call(options.args, options.kwargs, queue=options.queue, priority=options.priority)
-    args, kwargs = as_arguments(options.args, options.kwargs)
-    return app.call_by_name(task, args, kwargs, queue=options.queue, priority=options.priority)
+    return app.call_by_name(task, options.args, options.kwargs, queue=options.queue, priority=options.priority)

@@ -13,7 +13,7 @@ from fbtasks.features.sources.runs import FedRun, arguments, check_call, members
 from fbtasks.features.sources.subscription import Subscription
 from fbtasks.run.inputs import load
 from fbtasks.run.invocation import Calls, Invocation, Part, RunResult
-from fbtasks.tasks.call import Cancelled, Claim, Failed, Outcome, Released
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Outcome
 
 if TYPE_CHECKING:
     from fbtasks.app import Task
@@ -47,7 +47,7 @@ class FedInvocation(Invocation):
         whole = run.part(run.claim, fed.arguments)
         for number, step in enumerate(fed.steps):
             if number and clock.monotonic() >= run.started + TURN:
-                return run.ended(whole, fed.ended(Released(), number))._replace(done=number)
+                return run.ended(whole, fed.ended(RELEASED, number))._replace(done=number)
             run.begin(number)
             claim = run.claim._replace(try_count=fed.tries(number))
             part = run.part(claim, () if step.argument is None else (step.argument,))
@@ -90,12 +90,10 @@ class FedInvocation(Invocation):
 
 def _failed(run: Run, part: Part, value: Any, error: BaseException | None) -> RunResult | None:
     """The result of a call, when it has failed: also by what it did to the transaction, whatever it returned."""
-    fault = None if run.transaction is None else run.transaction.take_misuse()
-    if fault is not None and run.transaction is not None and (run.transaction.closed or run.transaction.ended):
+    fault = None if run.transaction is None else run.transaction.misuse()
+    if fault is not None:
         raise fault  # nothing can be kept then
     failed = None if error is None else run.raised(part, error)
-    if fault is not None and not (failed and isinstance(failed.finished.outcome, Cancelled | Failed)):
-        return run.failed(part, fault)
     if isinstance(value, GeneratorType | AsyncGeneratorType):
         return run.not_run(part)
     return failed

@@ -17,7 +17,7 @@ from fbtasks.errors import CaptureError, SerializationError
 from fbtasks.features.sources.coalescing import join, key_of
 from fbtasks.features.sources.kinds.changes import Change
 from fbtasks.features.sources.subscription import Occurrence, Subscription
-from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Extra, Failed, Outcome, Released, Retry, Snoozed
+from fbtasks.tasks.call import Cancelled, Claim, Crashed, Extra, Failed, Outcome, Reason, Requeue
 
 _DECODER: Final = json.JSONDecoder(strict=False)
 _BETWEEN: Final = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
@@ -142,9 +142,9 @@ class FedRun:
             return outcome
         rest = Rest(self._payload(self._behind(step - 1)), tries=self._tried)
         match outcome:
-            case Released() | Advanced():
-                return Advanced(rest)
-            case Retry() | Snoozed() | Cancelled() | Crashed():
+            case Requeue(Reason.RELEASE | Reason.CONTINUE):
+                return Requeue(Reason.CONTINUE, extra=rest)
+            case Requeue() | Cancelled() | Crashed():
                 return replace(outcome, extra=rest)
         return outcome
 

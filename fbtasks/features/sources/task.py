@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, Source, Subscription
-from fbtasks.tasks.declare import options_of, refuse_unknown, shows
+from fbtasks.tasks.declare import options_of, refuse_unknown
 from fbtasks.tasks.definition import Task, with_class
-from fbtasks.tasks.options import CommonOptions, unknown
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.app import Task as AppTask
 
-O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
@@ -38,21 +36,6 @@ class FedTask(Task[P, R]):
             )
 
 
-class FedDecorator(Protocol[O]):
-    """``@app.on_change(table, **options)`` and its like."""
-
-    def __call__(self, *args: O.args, **options: O.kwargs) -> Callable[[Callable[P, R]], AppTask[P, R]]:
-        """Returns the decorator."""
-
-    def __get__(self, app: Any, owner: Any = None, /) -> FedDecorator[O]:
-        """The same as a method of *app*."""
-
-
-def fed_decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., Any]], FedDecorator[O]]:
-    """Has a method that takes what feeds the task first, and options, show those that are *declared*."""
-    return shows(declared)
-
-
 def define_fed(app: FBTasks, source: type[Source], what: str, options: Mapping[str, Any]) -> Callable[[Any], Any]:
     """The decorator of a task of *app* that a source feeds: ``app.on_change`` and its like, which *what* names.
 
@@ -60,8 +43,7 @@ def define_fed(app: FBTasks, source: type[Source], what: str, options: Mapping[s
     """
     rest = {**options}
     own: tuple[Any, ...] = (source,) if source is PollSource else (source, Delivery)
-    declared = (*own, app.fed_options)
-    refuse_unknown(declared, rest, unknown(f"option of {what}", "TASK_OPTIONS", *declared))
+    refuse_unknown(f"option of {what}", rest, *own, app.fed_options, words="task option")
     delivery = Delivery() if source is PollSource else _taken(Delivery, rest)
     return _fed_by(app, Subscription(_taken(source, rest), delivery), rest)
 

@@ -83,7 +83,7 @@ class Workflows(Feature):
 
     def duties(self, worker: Worker) -> Iterator[Duty]:
         """Forgets saved groups whose time is over."""
-        yield Every("forgetting groups that were saved", 60.0, store.forget_saved)
+        yield Every("forgetting groups that were saved", 60.0, store.forget_saved, at_start=False)
 
     def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
         """Returns why a step waits."""

@@ -18,9 +18,9 @@ from fbtasks.features.workflows.group_result import GroupResult
 from fbtasks.features.workflows.plan import Follows, Member
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
-from fbtasks.tasks.declare import chosen
+from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.function import as_arguments
-from fbtasks.tasks.options import CallOptions, unknown_of_call
+from fbtasks.tasks.options import CallOptions, chosen_of_call
 from fbtasks.tasks.request import EndsWith
 
 if TYPE_CHECKING:
@@ -31,25 +31,18 @@ OnError = Literal["fail", "collect"]
 _OF_ONE_CALL: Final = ("countdown", "eta", "task_id")
 
 
-class Signature:
+class Signature(AnswersCelery):
     """A call, or several, that can be made part of a workflow. Its methods change it, and return it."""
 
     # Slots, and tuples for what most do not have: a workflow may be made of a hundred thousand signatures.
     __slots__ = ("__weakref__", "errbacks", "links")
+    _known_as = "a signature"
 
     def __init__(self) -> None:
         self.links: tuple[Signature, ...] = ()
         """What follows it beside the next step of its chain."""
         self.errbacks: tuple[TaskSignature, ...] = ()
         """What runs when it has failed."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import SIGNATURE_ATTRIBUTES, no_attribute
-
-            raise AttributeError(no_attribute("a signature", name, SIGNATURE_ATTRIBUTES), name=name, obj=self)
 
     def __or__(self, other: object) -> Chain:
         """The chain of this and *other*, which is given its result."""
@@ -60,7 +53,7 @@ class Signature:
 
         *link* and *link_error*, a signature or a list of them, are as for the methods of these names.
         """
-        given = chosen(CallOptions, options, unknown_of_call)
+        given = chosen_of_call(options)
         for each in _one_or_several("link=", given.pop("link", ())):
             self.link(each)
         for each in _one_or_several("link_error=", given.pop("link_error", ())):

@@ -11,7 +11,6 @@ from fbtasks.cli.output import failure, print_json_list, say
 from fbtasks.cli.render import Column, column, records
 from fbtasks.features.workflows import operations as service
 from fbtasks.features.workflows.operations import ON_FAILURE, FoldedLine
-from fbtasks.queue.spool import Spool
 from fbtasks.system.showing import count
 
 _STEP: Final[list[Column]] = [
@@ -39,8 +38,7 @@ def workflow(database: DatabaseArgs, task_id: str, as_json: bool, limit: int | N
     with database.opened() as app:
         asked, nodes = service.find_workflow(app.database, task_id)
     if as_json:
-        with Spool(nodes[:limit]) as rows:
-            print_json_list(rows)
+        print_json_list(nodes[:limit])
         return
     lines = service.fold(service.outline(nodes), asked)
     records(_STEP, lines[:limit])

@@ -8,13 +8,13 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fbtasks import timing as clock
-from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeout, TaskNotFound
+from fbtasks.errors import ConfigurationError, ResultTimeout, TaskNotFound
 from fbtasks.features.workflows.node_result import NodeResult, revoke_all
-from fbtasks.queue.notify.outcomes import Wait, closed, look, polls
+from fbtasks.queue.notify.outcomes import Wait, look
 from fbtasks.states import State
 from fbtasks.system import checks
 from fbtasks.system.showing import count
+from fbtasks.tasks.celery_words import AnswersCelery
 
 if TYPE_CHECKING:
     from fbtasks.app import AsyncResult, FBTasks
@@ -23,8 +23,10 @@ KEPT: Final = timedelta(days=30)
 """How long the members of a group are known at least, that is saved; longer where results are."""
 
 
-class GroupResult(NodeResult):
+class GroupResult(NodeResult, AnswersCelery):
     """The results of a group of a workflow, in the order of its members."""
+
+    _known_as = "a result"
 
     def __init__(
         self,
@@ -73,14 +75,6 @@ class GroupResult(NodeResult):
         """Forgets what :meth:`save` has written; the tasks and their outcomes stay."""
         if self.app is not None:
             self.app.database.use(lambda session: session.call("FBTASKS_WORKFLOWS_API.FORGET_GROUP", _checked(self.id)))
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
-            from fbtasks.tasks.celery_words import RESULT_ATTRIBUTES, no_attribute
-
-            raise AttributeError(no_attribute("a group's result", name, RESULT_ATTRIBUTES), name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<GroupResult {self.id or 'without an id'} of {len(self.results)}>"
@@ -138,39 +132,23 @@ class GroupResult(NodeResult):
             return [each.get() for each in self.results if isinstance(each, GroupResult)]
         assert self.app is not None
         waits = [each._wait() for each in tasks]
-        started, pauses = clock.monotonic(), polls()
-        with self.app.waiting() as waiter:
-            while left := self._unended(tasks, waits, propagate=propagate):
-                seconds = None if timeout is None else started + timeout - clock.monotonic()
-                if timeout is not None and seconds is not None and seconds <= 0:
-                    have = "has" if len(left) == 1 else "have"
-                    raise ResultTimeout(
-                        f"{len(left)} of {count(len(tasks), 'task')} {have} not ended after {count(timeout, 'second')}."
-                    )
-                waiter.wait(pauses.next() if seconds is None else min(pauses.next(), seconds))
-                if waiter.closed:
-                    raise closed(tasks[0].id)
+
+        def looked() -> None:
+            for task, wait in zip(tasks, waits, strict=True):
+                task._note(wait)
+                if propagate and wait.over and _outcome_of(wait) is not State.SUCCEEDED:
+                    task._end(wait)
+
+        self.app.outcomes.wait(waits, timeout, looked)
+        if timeout is not None and (left := sum(not wait.over for wait in waits)):
+            have = "has" if left == 1 else "have"
+            raise ResultTimeout(
+                f"{left} of {count(len(tasks), 'task')} {have} not ended after {count(timeout, 'second')}."
+            )
         ended = {id(task): _ended(task, wait, propagate) for task, wait in zip(tasks, waits, strict=True)}
         return self._values(ended)
 
     join = get
-
-    def _unended(self, tasks: list[AsyncResult[Any]], waits: list[Wait], *, propagate: bool) -> list[Wait]:
-        """Those of *waits* that are not over after a look. Raises when one has failed, with *propagate*."""
-        assert self.app is not None
-        left = [wait for wait in waits if not wait.over]
-        try:
-            if left:
-                self.app.database.use(partial(look, left))
-        except DatabaseUnavailable as error:
-            lasts = [wait.outlives(error) for wait in left]
-            if not all(lasts):
-                raise
-        for task, wait in zip(tasks, waits, strict=True):
-            task._note(wait)
-            if propagate and wait.over and _outcome_of(wait) is not State.SUCCEEDED:
-                task._end(wait)
-        return [wait for wait in left if not wait.over]
 
     def _values(self, ended: Mapping[int, Any]) -> list[Any]:
         return [each._values(ended) if isinstance(each, GroupResult) else ended[id(each)] for each in self.results]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
@@ -56,11 +57,11 @@ class StepTask(Task[P, R]):
         """The call as a record for a workflow, in which it is given *given* more arguments, the first ones."""
         arounds = self.app.middlewares.enqueue
         if not arounds:
-            return self._step(args, kwargs, given, **options)
+            return self._step(given, args, kwargs, **options)
         call = OutgoingCall(self.name, args, kwargs, {**options})
-        return step_through(arounds, call, lambda each: self._step(each.args, each.kwargs, given, **each.options))
+        return step_through(arounds, call, partial(self._step, given))
 
-    def _step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
+    def _step(self, given: int, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Unpack[CallOptions]) -> Call:
         self.check_callable()
         args, kwargs = as_arguments(args, kwargs)
         whole = (*(_UNKNOWN,) * given, *args)

@@ -7,18 +7,15 @@ Processes wait for it in the kernel, which wakes one of them when it is free: ma
 the one that has it from the processor. They get it in turn. Who waits holds a second byte of the file while it is the
 next; so who has just given the lock up, and wants it again, comes behind those that wait.
 
-It serves speed alone: without it the engine's own locks keep everything right. So nothing waits for it without end. A
-process goes on without when another one has had the lock for :data:`PATIENCE` seconds, or when it has waited for
-:data:`LONGEST` in all; and it hardly waits any more while that one still has it. The lock is the process's own (one of
-``fcntl``, not of ``flock``), so that a process that was forked from this one never holds it.
+It serves speed alone: without it the engine's own locks keep everything right. So nothing waits for it without end: a
+process goes on without it after :data:`PATIENCE` seconds, and hardly waits any more until it moves again. The lock is
+the process's own (one of ``fcntl``, not of ``flock``), so that a process that was forked from this one never holds it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import struct
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,20 +35,14 @@ except ImportError:  # not on Windows: the statements' own conflict retry has to
     fcntl = None  # type: ignore[assignment]
 
 PATIENCE: Final = 3.0
-"""Seconds for which one process may have the lock while others wait. A claim with its finish takes some milliseconds,
-and more than a second where many processes share the processors and the disk."""
+"""Seconds to wait for it. A claim with its finish takes some milliseconds, and more than a second where many processes
+share the processors and the disk."""
 IMPATIENCE: Final = 0.02
-"""The same, while that process still has it which had it for too long before."""
-LONGEST: Final = 10.0
-"""Seconds to wait in all, while it goes from one to the next: each of many needs a while on few processors."""
-_LOOK: Final = 0.25
-"""Seconds between two looks who has it."""
+"""The same, when it was waited for in vain and has not been had since."""
 _TURN: Final = 0
 """The byte of the file that is locked by the process whose turn it is."""
 _NEXT: Final = 1
 """The byte that is locked by the one that waits for that."""
-_FLOCK: Final = "hhqqi4x"
-"""A ``struct flock`` on Linux: type, whence, start, length, pid."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,78 +56,59 @@ class _Turn:
         self._file = open_lock_file(path)
         self._mine = threading.Lock()
         """Held by the thread that has the turn, or waits for it: the lock of the file is the whole process's."""
-        self._takes = 0
-        """How often a thread of this process has had the turn."""
         self._changed = threading.Condition()
         self._queues = False
         """Whether a thread of this process waits in the kernel."""
         self._wanted = False
         """Whether the lock is to be kept when that one gets it."""
-        self._stuck = 0
-        """The process that had the lock for too long when this one last waited in vain."""
+        self._missed = False
+        """Whether it was waited for in vain, and has not been had since."""
         self._quiet = Quiet()
 
     def take(self) -> bool:
         """Waits for the lock. False when it is not to be had."""
-        began = clock.monotonic()
-        if not self._take_mine(began):
+        until = clock.monotonic() + (IMPATIENCE if self._missed else PATIENCE)
+        if not self._mine.acquire(timeout=max(0.0, until - clock.monotonic())):
             return False
         taken = False
         try:
-            taken = (not self._queues and self._try()) or self._wait(began)
+            taken = (not self._queues and self._try()) or self._wait(until)
         except (OSError, ValueError):  # the file was closed, as by a task that closes all that it finds open
             pass
         finally:
             if not taken:
                 self._mine.release()
-        self._takes += taken
         return taken
-
-    def _take_mine(self, began: float) -> bool:
-        takes = self._takes
-        while not self._mine.acquire(timeout=IMPATIENCE if self._stuck else PATIENCE):
-            if self._takes == takes or clock.monotonic() > began + LONGEST:
-                return False
-            takes = self._takes
-        return True
 
     def _try(self) -> bool:
         """Takes the lock when nobody has it and nobody waits for it."""
         if not self._lock(_NEXT):
             return False
         try:
-            return self._lock(_TURN)
+            taken = self._lock(_TURN)
+            self._missed &= not taken
+            return taken
         finally:
             self._unlock(_NEXT)
 
-    def _wait(self, began: float) -> bool:
+    def _wait(self, until: float) -> bool:
         """Waits for a thread that waits in the kernel: there is no other way out of that wait than to get the lock."""
-        holder, since = self._holder(), clock.monotonic()
         with self._changed:
             self._wanted = True
             if not self._queues:
                 self._queues = True
                 Background(target=self._queue, name="fbtasks-turn").start()
             try:
-                while self._queues:
-                    patience = IMPATIENCE if holder == self._stuck else PATIENCE
-                    now = clock.monotonic()
-                    if now >= since + patience or now >= began + LONGEST:
-                        self._miss(holder, now - began)
-                        return False
-                    self._changed.wait(min(_LOOK, since + patience - now))
-                    if self._queues and self._holder() != holder:
-                        holder, since = self._holder(), clock.monotonic()
-                if not self._wanted:  # the file was closed
+                if not self._changed.wait_for(lambda: not self._queues, until - clock.monotonic()):
+                    self._miss()
                     return False
+                return self._wanted  # not when the file was closed
             except BaseException:  # of a signal's handler
                 if self._wanted and not self._queues:
                     self._unlock(_TURN)
                 raise
             finally:
                 self._wanted = False
-        self._stuck = 0
-        return True
 
     def _queue(self) -> None:
         """Waits in the kernel: first among those that wait, then for the lock."""
@@ -151,7 +123,8 @@ class _Turn:
         with self._changed:
             if taken and not self._wanted:
                 self._unlock(_TURN)
-            self._wanted = self._wanted and taken
+            self._wanted &= taken
+            self._missed &= not taken
             self._queues = False
             self._changed.notify_all()
 
@@ -171,26 +144,14 @@ class _Turn:
         with suppress(OSError, ValueError):  # the file was closed, which gives the lock up as well
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
-    def _holder(self) -> int:
-        """The process that keeps this one from the lock, by its number; 0 when that cannot be known."""
-        if sys.platform != "linux":
-            return 0
-        for byte in (_TURN, _NEXT):
-            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-            found = struct.unpack(_FLOCK, fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
-            if found[0] != fcntl.F_UNLCK:
-                return int(found[-1])
-        return 0
-
-    def _miss(self, holder: int, seconds: float) -> None:
-        self._stuck = holder
-        if self._quiet.over():
+    def _miss(self) -> None:
+        if not self._missed and self._quiet.over():
             logger.warning(
-                "%s has been locked by another process for %.0f s. Work goes on without this lock, which may be "
-                "slower.",
+                "%s has been locked by others for %g s. Work goes on without this lock, which may be slower.",
                 self.path,
-                seconds,
+                PATIENCE,
             )
+        self._missed = True
 
     def close(self) -> None:
         """Closes the file."""

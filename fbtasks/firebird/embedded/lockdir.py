@@ -13,21 +13,16 @@ Others of the database's group may write into the folder beside it, and what lie
 has put in the place of a file: to another file, which would then be opened, changed or made accessible with the rights
 of this process. So nothing is followed or used there but regular files and real folders, and no folder of a stranger.
 The engine follows links. It is kept from doing so by a look into the lock directory before each connection.
-
-The folder beside the database that holds all this is deleted again, when the process ends that has made it and has
-found no queue there, unless others use it.
 """
 
 from __future__ import annotations
 
-import atexit
 import errno
 import getpass
 import json
 import logging
 import os
 import shlex
-import shutil
 import stat
 import sys
 import time
@@ -38,7 +33,6 @@ from typing import Any, Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import EngineError
-from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.namespace import pid_namespace
 
 try:
@@ -54,12 +48,9 @@ _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | 
 _FOLDER_ONLY: Final = _NO_LINK | getattr(os, "O_DIRECTORY", 0)
 _ELSEWHERE: Final = "Put the database into a folder that this user may write to"
 _LOOK: Final = 0.01
-_TRIES: Final = 100
 _log = logging.getLogger(__name__)
-_made: set[Path] = set()
-"""Folders that this process made beside databases in which it has found no queue so far."""
-_held: dict[Path, int] = {}
-"""Descriptors of the guards and lock directories that this process holds shared locks on, while it lives."""
+_used: dict[Path, tuple[int, int]] = {}
+"""The devices and numbers of the lock directories that this process uses."""
 
 
 def folder_of(database: str) -> Path:
@@ -69,9 +60,7 @@ def folder_of(database: str) -> Path:
         raise EngineError(f"there is no folder {real.parent} for the database {database}. Create it.")
     folder = real.parent / FOLDER
     like = real if os.path.exists(real) else real.parent
-    if _make(folder, like):
-        _made.add(folder)
-    else:
+    if not _make(folder, like):
         _check_folder(folder, like)
     return folder
 
@@ -87,11 +76,6 @@ def database_exists(database: str) -> bool:
     return True
 
 
-def keep(database: str) -> None:
-    """Has the folder beside *database* stay when this process ends: a queue is there."""
-    _made.discard(Path(os.path.realpath(database)).parent / FOLDER)
-
-
 def _make(folder: Path, like: Path) -> bool:
     """Makes *folder* for the owner and the group of *like*. False when it is there. Raises :class:`EngineError`."""
     try:
@@ -102,24 +86,18 @@ def _make(folder: Path, like: Path) -> bool:
         raise _refused(folder, error) from error
     if not _HAS_OWNERS:
         return True
-    # Not by name, which may lead elsewhere.
-    with suppress(OSError), _opened(folder, os.O_RDONLY | _FOLDER_ONLY) as file:
-        facts = like.stat()
-        # What root makes goes to the database's owner, who could not open it otherwise.
-        owner = facts.st_uid if os.geteuid() == 0 else -1
-        with suppress(OSError):  # a group that this user is not in cannot be given
-            os.fchown(file, owner, facts.st_gid)
-        os.fchmod(file, _MODE)  # past the umask; and chown has cleared the set-group-id bit
+    with suppress(OSError):
+        file = os.open(folder, os.O_RDONLY | _FOLDER_ONLY)  # not by name, which may lead elsewhere
+        try:
+            facts = like.stat()
+            # What root makes goes to the database's owner, who could not open it otherwise.
+            owner = facts.st_uid if os.geteuid() == 0 else -1
+            with suppress(OSError):  # a group that this user is not in cannot be given
+                os.fchown(file, owner, facts.st_gid)
+            os.fchmod(file, _MODE)  # past the umask; and chown has cleared the set-group-id bit
+        finally:
+            os.close(file)
     return True
-
-
-@contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    file = os.open(path, flags)
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _check_folder(folder: Path, like: Path) -> None:
@@ -186,22 +164,13 @@ def _kind(mode: int) -> str:
 def open_lock_file(path: Path) -> int:
     """A descriptor of the lock file *path*, which others of its group may open too. Raises :class:`EngineError`."""
     try:
-        file = _open_or_create(path)
+        file = open_regular(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise _refused(path, error) from error
     if _HAS_OWNERS and os.fstat(file).st_uid == os.geteuid():
         with suppress(OSError):
             os.fchmod(file, _FILE_MODE)  # past the umask
     return file
-
-
-def _open_or_create(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT
-    try:
-        return open_regular(path, flags)
-    except FileNotFoundError:  # the process that had made the folder has just deleted it
-        _make(path.parent, path.parent.parent)
-        return open_regular(path, flags)
 
 
 @contextmanager
@@ -302,38 +271,17 @@ class Guard:
         if sys.platform == "win32":
             self.directory = self._folder
             return
-        for _ in range(_TRIES):
-            if self._join(loaded):
-                return
-            folder_of(database)
-        raise EngineError(f"{self._path} is deleted again and again by another process. Have that leave it alone.")
-
-    def _join(self, loaded: Path | None) -> bool:
-        """Joins. False when it has to be done again: the process that had made the folder has just deleted it."""
-        file = open_lock_file(self._path)
-        joined = False
+        file = open_lock_file(self._path)  # which stays open, and locked, while this process lives
         try:
             self.directory = self._agree(file, loaded)
-            joined = _is_at(_hold(self.directory), self.directory) and _is_at(file, self._path)
-        except EngineError:
-            if _is_at(file, self._path):
-                raise
-        except OSError as error:
-            if error.errno is None:  # not the system's: the handler of a signal has raised it
-                raise
-            if _is_at(file, self._path):
+        except BaseException as error:
+            os.close(file)  # never LOCK_UN: that would unlock for the parent of a fork as well
+            if isinstance(error, OSError) and error.errno is not None:  # else the handler of a signal has raised it
                 raise _refused(self._path, error) from error
-        finally:
-            if joined:
-                _held[self._path] = file
-            else:
-                os.close(file)  # never LOCK_UN: that would unlock for the parent of a fork as well
-        return joined
+            raise
 
     def _agree(self, file: int, loaded: Path | None) -> Path:
         """The lock directory that the guard names; it is written there when no other process has the database open."""
-        if loaded is not None and not (loaded.is_dir() and (loaded not in _held or _is_at(_held[loaded], loaded))):
-            raise EngineError(f"{loaded}, the lock directory of this process, was deleted. Restart the process.")
         if _try_exclusive(file):
             # No process has the database open, so what the guard said before binds none.
             self._write(file, loaded or self._default())
@@ -404,6 +352,8 @@ class Guard:
                 "here: this process sees other file systems than they do (as with systemd's PrivateTmp). Share the "
                 "database's whole folder between them, or stop those processes."
             )
+        if _used.setdefault(named, identity) != identity:
+            raise EngineError(f"{named}, the lock directory of this process, was deleted. Restart the process.")
         return named
 
     def _elsewhere(self, space: str) -> EngineError:
@@ -432,16 +382,6 @@ def _space() -> str:
     return pid_namespace() or "?"
 
 
-def _hold(directory: Path) -> int:
-    """A descriptor of *directory*, locked so that no other process deletes it while this one lives."""
-    file = _held.get(directory)
-    if file is None or not _is_at(file, directory):
-        file = _held[directory] = os.open(directory, os.O_RDONLY | _FOLDER_ONLY)
-    with suppress(OSError):  # a file system that locks files alone: what is there stays
-        fcntl.flock(file, fcntl.LOCK_SH)
-    return file
-
-
 def _try_exclusive(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -454,47 +394,3 @@ def _same(one: Path, other: Path) -> bool:
     with suppress(OSError):
         return os.path.samefile(one, other)
     return False
-
-
-def _is_at(file: int, path: Path) -> bool:
-    """Whether *path* leads to the open *file*, which has been neither deleted nor replaced."""
-    try:
-        return os.path.samestat(os.fstat(file), path.lstat())
-    except OSError:
-        return False
-
-
-def _clear() -> None:
-    """Deletes the folders that this process made in vain."""
-    for folder in _made:
-        with suppress(OSError):
-            _delete(folder)
-
-
-def _delete(folder: Path) -> None:
-    """Deletes *folder*, unless another process uses what is in it. None begins to meanwhile: it waits for the locks."""
-    found = {path.name: path for path in folder.iterdir()}
-    directory = found.pop("lock", None)
-    guards = [path for path in found.values() if path.suffix == ".guard"]
-    if not all(_is_free(path) for path in (*guards, *filter(None, [directory]))):
-        return
-    if directory is not None:
-        shutil.rmtree(directory, ignore_errors=True)
-    for path in found.values():
-        if path.name == "create.lock" or path.suffix in (".guard", ".turn"):
-            path.unlink()
-    folder.rmdir()
-
-
-def _is_free(path: Path) -> bool:
-    """Whether no other process holds a lock on *path*; then it is locked here, and others wait."""
-    if path not in _held:
-        _held[path] = os.open(path, os.O_RDONLY | _NO_LINK)
-    return _try_exclusive(_held[path])
-
-
-if fcntl is not None:
-    # Registered before the driver's own exit function when this module is imported first, so it comes after that.
-    atexit.register(_clear)
-    # The processes on both sides of a fork share their locks, and neither can tell whether the other uses the folder.
-    fork.register(in_parent=_made.clear, in_child=_made.clear)

@@ -1,16 +1,16 @@
-"""Waiting for the ends of tasks: what a look at the database tells one wait, and looks for many waits at once.
+"""Waiting for the ends of tasks: an event, or else a pause, and then a look at the database, for many waits at once.
 
-A thread that waits looks for itself. Coroutines share one thread of the app, which looks for all of them with one
-statement, and wakes those whose task ended. Nothing of the database is asked in the thread of an event loop.
+Nothing of the database is asked in the thread of an event loop.
 """
 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -115,12 +115,12 @@ def look(waits: Collection[Wait], session: Session) -> None:
 class _Awaited:
     """A coroutine's wait, and when it is to be looked for."""
 
-    def __init__(self, wait: Wait, loop: AbstractEventLoop) -> None:
+    def __init__(self, wait: Wait, loop: AbstractEventLoop, timeout: float | None) -> None:
         self.wait = wait
         self.loop = loop
         self.future: Future[None] = loop.create_future()
-        self.once = False
-        """Whether one look is all that it has time for."""
+        self.limit = math.inf if timeout is None else clock.monotonic() + timeout
+        """The monotonic time of the last look."""
         self.error: Exception | None = None
         self.due = 0.0
         """The monotonic time of the next look."""
@@ -132,10 +132,11 @@ class _Awaited:
         number = self.wait.number
         return now >= self.due - _EARLY * self._pause or (number is not None and event_of(number) in events)
 
-    def looked(self, now: float) -> None:
-        """A look was made; the next one may wait for longer."""
+    def is_over(self, began: float) -> bool:
+        """Whether it ends with the look that *began* then; else the next one may wait for longer."""
         self._pause = self._pauses.next()
-        self.due = now + self._pause
+        self.due = min(clock.monotonic() + self._pause, self.limit)
+        return self.wait.over or began >= self.limit
 
     def end(self) -> None:
         """Wakes the coroutine, in its loop."""
@@ -144,7 +145,10 @@ class _Awaited:
 
 
 class OutcomeReader:
-    """Looks for the outcomes that the coroutines of an app wait for, in one thread. It ends when none does."""
+    """Looks for the outcomes that are waited for in an app.
+
+    A thread that waits looks for itself. For all coroutines one thread does, which ends when none waits any more.
+    """
 
     def __init__(self, database: Database, listener: ResultListener) -> None:
         self._database = database
@@ -159,22 +163,42 @@ class OutcomeReader:
         self._thread: Background | None = None
         self._closing = self._leaves = False
 
+    def wait(self, waits: Sequence[Wait], timeout: float | None, looked: Callable[[], None] = lambda: None) -> None:
+        """Waits until all of *waits* are over, or for *timeout* seconds. Raises what keeps the database from answering.
+
+        *looked* is called after each look, and may raise as well.
+        """
+        started, pauses = clock.monotonic(), polls()
+        with self._listener.waiter() as waiter:
+            left = list(waits)
+            while True:
+                try:
+                    self._database.use(partial(look, left))
+                except DatabaseUnavailable as error:
+                    if not all(wait.outlives(error) for wait in left):
+                        raise
+                looked()
+                left = [wait for wait in waits if not wait.over]
+                pause = pauses.next()
+                if timeout is not None:
+                    pause = min(pause, started + timeout - clock.monotonic())
+                if not left or pause <= 0:
+                    return
+                number = left[0].number
+                waiter.only = None if number is None or len(left) > 1 else event_of(number)
+                waiter.wait(pause)
+                if waiter.closed:
+                    raise closed(left[0].id)
+
     async def until_over(self, wait: Wait, timeout: float | None) -> None:
-        """Waits until *wait* is over, or for *timeout* seconds. Raises what keeps the database from answering."""
+        """The same for a coroutine."""
         from asyncio import get_running_loop  # which there is then; programs without one do not pay for it
 
-        awaited = _Awaited(wait, get_running_loop())
-        timer = None
-        if timeout is not None and timeout > 0:
-            timer = awaited.loop.call_later(timeout, awaited.end)
-        else:
-            awaited.once = timeout is not None
+        awaited = _Awaited(wait, get_running_loop(), timeout)
         try:
             self._add(awaited)
             await awaited.future
         finally:
-            if timer is not None:
-                timer.cancel()
             with self._lock:
                 self._awaited.discard(awaited)
         if awaited.error is not None:
@@ -198,7 +222,7 @@ class OutcomeReader:
                 with self._listener.waking(self._waiter):
                     self._serve()
             except Exception as error:  # noqa: BLE001  # such as no thread left for the listener; told to all that wait
-                self._fail(error)
+                self._fail(lambda _, told=error: told)  # type: ignore[misc]
             with self._lock:
                 self._closing = False
                 if not self._awaited:
@@ -217,7 +241,7 @@ class OutcomeReader:
                 due = [awaited for awaited in self._awaited if awaited.is_due(events, now)]
                 next_look = min((awaited.due for awaited in self._awaited), default=None)
             if due:
-                self._look(due)
+                self._look(due, now)
                 time.sleep(min(clock.monotonic() - now, _BREATH))
                 events = self._waiter.wait(0)
             elif next_look is not None:
@@ -229,37 +253,36 @@ class OutcomeReader:
                     return
                 events = self._waiter.wait(idle_until - now)
 
-    def _look(self, due: list[_Awaited]) -> None:
+    def _look(self, due: list[_Awaited], began: float) -> None:
         """One look for all that are due. Wakes those whose wait is over, or cannot go on."""
+        failed: list[_Awaited] = []
         try:
             self._database.use(partial(look, [awaited.wait for awaited in due]))
         except DatabaseUnavailable as error:
-            over = [awaited for awaited in due if not awaited.wait.outlives(error)]
-            for awaited in over:
+            failed = [awaited for awaited in due if not awaited.wait.outlives(error)]
+            for awaited in failed:
                 awaited.error = error
         else:
-            over = [awaited for awaited in due if awaited.wait.over or awaited.once]
-            self._leave_at_exit()
-        now = clock.monotonic()
-        for awaited in due:
-            awaited.looked(now)
-        self._end(over)
-
-    def _leave_at_exit(self) -> None:
-        """Once the engine is loaded: exit functions run from the last to the first, and its own must run after ours."""
-        if not self._leaves:
-            self._leaves = True
-            atexit.register(self.close)
+            if not self._leaves:
+                # Now that the engine is loaded: exit functions run from the last to the first, and its own must run
+                # after ours.
+                self._leaves = True
+                atexit.register(self.close)
+        self._end(failed + [awaited for awaited in due if awaited.is_over(began)])
 
     def _end(self, over: Iterable[_Awaited]) -> None:
-        loops: dict[AbstractEventLoop, list[_Awaited]] = {}
-        for awaited in over:
-            loops.setdefault(awaited.loop, []).append(awaited)
         with self._lock:
             self._awaited.difference_update(over)
-        for loop, some in loops.items():
-            with suppress(RuntimeError):  # it was closed
-                loop.call_soon_threadsafe(_end_all, some)
+        for awaited in over:
+            with suppress(RuntimeError):  # its loop was closed
+                awaited.loop.call_soon_threadsafe(awaited.end)
+
+    def _fail(self, error: Callable[[_Awaited], Exception]) -> None:
+        with self._lock:
+            waiting = list(self._awaited)
+        for awaited in waiting:
+            awaited.error = error(awaited)
+        self._end(waiting)
 
     def close(self) -> None:
         """Ends all waits with an error, and the thread."""
@@ -267,27 +290,12 @@ class OutcomeReader:
             return
         with self._lock:
             thread, self._closing = self._thread, self._thread is not None
-            waiting = list(self._awaited)
-        for awaited in waiting:
-            awaited.error = closed(awaited.wait.id)
-        self._end(waiting)
+        self._fail(lambda awaited: closed(awaited.wait.id))
         if thread is not None:
             self._waiter.wake()
             thread.join(_JOIN)
-
-    def _fail(self, error: Exception) -> None:
-        with self._lock:
-            waiting = list(self._awaited)
-        for awaited in waiting:
-            awaited.error = error
-        self._end(waiting)
 
 
 def closed(id: str) -> DatabaseUnavailable:
     """The error of a wait during which the app was closed."""
     return DatabaseUnavailable(f"the app was closed while task {id} was waited for; the task goes on.")
-
-
-def _end_all(over: list[_Awaited]) -> None:
-    for awaited in over:
-        awaited.end()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.system.checks import did_you_mean
 
 T = TypeVar("T")
-InCode = Callable[[], Iterable[str]] | None
-"""What tells the names that the code of an app has, beside those of the database; None: the caller has no app."""
 
 
 def choose(kind: str, name: str, known: Mapping[str, T]) -> T:

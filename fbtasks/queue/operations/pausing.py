@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.queue import tasks
-from fbtasks.queue.operations.choosing import InCode
 from fbtasks.queue.operations.queues import check_queue
 from fbtasks.queue.register import processes
 from fbtasks.system.checks import did_you_mean
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 _MOST: Final = 500
 """Tasks that one transaction parks, or puts back."""
@@ -31,45 +32,38 @@ class Paused:
     """How many parked tasks went back into their queues."""
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
-    """What the code of an app has, which is known beside what the database has."""
-
-    queues: InCode = None
-    tasks: InCode = None
-    """The names of its tasks."""
-
-
-_NO_CODE = Code()
-
-
-def pause(database: Database, queues: Iterable[str] = (), names: Iterable[str] = (), code: Code = _NO_CODE) -> Paused:
+def pause(
+    database: Database, queues: Sequence[str] = (), names: Sequence[str] = (), app: FBTasks | None = None
+) -> Paused:
     """Pauses queues, from which nothing is claimed any more, and names, whose tasks are parked.
 
     Those that are ready are parked now, and others when their turn comes. It holds at the next claim of every worker;
     what was claimed before goes on. Raises :class:`ConfigurationError` for a queue or a name that is known neither to
-    the database nor to the *code*; then nothing is changed.
+    the database nor to the code of *app*; then nothing is changed.
     """
-    queues, names = list(queues), list(names)
 
     def work(session: Session) -> Paused:
-        _check(database, session, queues, names, code)
-        changed = session.run(lambda t: _set(t, queues, names, paused=True))
+        changed = _set(database, session, queues, names, app, paused=True)
         for name in names:
-            _park(session, name)
+            last: int | None = 0
+            while last is not None:
+                last = session.call("FBTASKS_OPERATOR.PARK", name, last, _MOST)
         return changed
 
     return database.use(work)
 
 
-def resume(database: Database, queues: Iterable[str] = (), names: Iterable[str] = (), code: Code = _NO_CODE) -> Paused:
+def resume(
+    database: Database, queues: Sequence[str] = (), names: Sequence[str] = (), app: FBTasks | None = None
+) -> Paused:
     """Goes on after :func:`pause`, and puts what was parked back into its queue, as it was. Raises as :func:`pause`."""
-    queues, names = list(queues), list(names)
 
     def work(session: Session) -> Paused:
-        _check(database, session, queues, names, code)
-        changed = session.run(lambda t: _set(t, queues, names, paused=False))
-        return Paused(changed.queues, changed.tasks, sum(_put_back(session, name) for name in names))
+        changed, total = _set(database, session, queues, names, app, paused=False), 0
+        for name in names:
+            while some := session.call("FBTASKS_OPERATOR.UNPARK", name, _MOST):
+                total += some
+        return replace(changed, put_back=total)
 
     return database.use(work)
 
@@ -84,42 +78,33 @@ def paused_names(session: Session) -> list[str]:
     return [name for (name,) in session.read("paused_names")]
 
 
-def _set(transaction: Transaction, queues: list[str], names: list[str], *, paused: bool) -> Paused:
-    return Paused(
-        [queue for queue in queues if transaction.call("FBTASKS_OPERATOR.PAUSE", queue, int(paused))],
-        [name for name in names if transaction.call("FBTASKS_OPERATOR.PAUSE_NAME", name, int(paused))],
-    )
-
-
-def _park(session: Session, name: str) -> None:
-    last: int | None = 0
-    while last is not None:
-        last = session.call("FBTASKS_OPERATOR.PARK", name, last, _MOST)
-
-
-def _put_back(session: Session, name: str) -> int:
-    total = 0
-    while some := session.call("FBTASKS_OPERATOR.UNPARK", name, _MOST):
-        total += some
-    return total
-
-
-def _check(database: Database, session: Session, queues: Iterable[str], names: Iterable[str], code: Code) -> None:
+def _set(
+    database: Database, session: Session, queues: Sequence[str], names: Sequence[str], app: FBTasks | None, *,
+    paused: bool,
+) -> Paused:  # fmt: skip
     for queue in queues:
-        check_queue(database, session, queue, code.queues)
+        check_queue(database, session, queue, app)
     for name in names:
-        _check_name(session, name, code.tasks)
+        _check_name(session, name, app)
+
+    def changed(transaction: Transaction) -> Paused:
+        return Paused(
+            [queue for queue in queues if transaction.call("FBTASKS_OPERATOR.PAUSE", queue, int(paused))],
+            [name for name in names if transaction.call("FBTASKS_OPERATOR.PAUSE_NAME", name, int(paused))],
+        )
+
+    return session.run(changed)
 
 
-def _check_name(session: Session, name: str, in_code: InCode) -> None:
+def _check_name(session: Session, name: str, app: FBTasks | None) -> None:
     names = {*processes.task_names(session), *paused_names(session)}
-    if name in names or tasks.is_live(session, name):
+    if name in names or session.read("is_live", name)[0][0]:
         return
-    names.update(() if in_code is None else in_code())
+    names.update(() if app is None else app.tasks)
     if name not in names:
         hint = did_you_mean(name, names) or f" Known: {', '.join(sorted(names)) or 'none'}."
-        nor = "" if in_code is None else ", nor does the app"
-        remedy = " One that only an app has is known with -A MODULE." if in_code is None else ""
+        nor = "" if app is None else ", nor does the app"
+        remedy = " One that only an app has is known with -A MODULE." if app is None else ""
         raise ConfigurationError(
             f"no worker knows a task named {name!r}{nor}, and none of that name waits.{hint}{remedy}"
         )

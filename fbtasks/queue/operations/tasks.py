@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
 from fbtasks.firebird.session import Session
 from fbtasks.queue import holds, results, tasks
-from fbtasks.queue.operations.choosing import InCode
 from fbtasks.queue.operations.queues import check_queue
 from fbtasks.queue.operations.waiting import hold_names, look
 from fbtasks.queue.results import Filter as Filter
@@ -22,18 +22,14 @@ from fbtasks.states import State
 from fbtasks.tasks.call import Stored, TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+
+_PART: Final = 500
+"""Tasks of a list whose holds are read together."""
 RETRY_BATCH: Final = 500
 """Tasks that :func:`retry_failed` puts back in one transaction."""
 _ALL_BATCHES: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPage:
-    """A part of a list of tasks."""
-
-    tasks: list[TaskRow]
-    more: bool
-    """Whether the list goes on after these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +48,6 @@ class TaskDetail:
     """The id of the task that was asked for, when it was merged into this one."""
     why: list[str] = field(default_factory=list)
     """Of a task that waits: what keeps it from running, as far as it is more than its turn; and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStatus:
-    """State and outcome of a task."""
-
-    state: State | None
-    """None when it is no longer there."""
-    stored: Stored | None
-    """What it ended with. None unless it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,46 +88,39 @@ class TaskChanges:
         return [change for change in self.tasks if change.outcome == "unchanged"]
 
 
-def list_tasks(database: Database, state: State, wanted: Filter, in_code: InCode = None) -> TaskPage:
-    """Returns tasks in one state, in the order of :func:`fbtasks.queue.results.listing_in_parts`.
-
-    Raises :class:`ConfigurationError` when the filter names a queue that is not known, as :func:`check_queue` does.
-    """
-    with spool_tasks(database, state, wanted, in_code) as (rows, more):
-        return TaskPage(list(rows), more)
-
-
 @contextmanager
-def spool_tasks(
-    database: Database, state: State, wanted: Filter, in_code: InCode = None
+def list_tasks(
+    database: Database, state: State, wanted: Filter, app: FBTasks | None = None
 ) -> Iterator[tuple[Spool[TaskRow], bool]]:
-    """For the block, the tasks of :func:`list_tasks`, and whether the list goes on after them.
+    """For the block, tasks in one state, in the order of :func:`results.listing`, and whether there are more of them.
 
-    However many they are, few are in memory at once, and no transaction is open while they are shown.
+    However many they are, few are in memory at once, and no transaction is open while they are shown. Raises
+    :class:`ConfigurationError` when the filter names a queue that is not known, as :func:`check_queue` does.
     """
 
-    def read(session: Session) -> Spool[TaskRow]:
+    def read(session: Session) -> tuple[Spool[TaskRow], bool]:
         if wanted.queue is not None:
-            check_queue(database, session, wanted.queue, in_code)
-        return _spooled(database, session, state, replace(wanted, limit=wanted.limit + 1))
+            check_queue(database, session, wanted.queue, app)
+        found = results.listing(session, state, replace(wanted, limit=wanted.limit + 1))
+        rows = Spool(islice(found, wanted.limit))
+        more = bool(list(found))
+        if state is not State.HELD:
+            return rows, more
+        with rows:
+            return Spool(_with_waits(database, session, rows)), more
 
-    with database.use(read) as rows:
-        more = len(rows) > wanted.limit
-        yield rows.first(wanted.limit), more
-
-
-def _spooled(database: Database, session: Session, state: State, wanted: Filter) -> Spool[TaskRow]:
-    rows = Spool(row for part in results.listing_in_parts(session, state, wanted) for row in part)
-    if state is not State.HELD:
-        return rows
+    rows, more = database.use(read)
     with rows:
-        return Spool(row for part in rows.parts() for row in _with_waits(database, session, part))
+        yield rows, more
 
 
-def _with_waits(database: Database, session: Session, rows: list[TaskRow]) -> list[TaskRow]:
-    found = holds.holds(session, [row.id for row in rows])
-    names = hold_names(database, session, {hold for some in found.values() for hold in some})
-    return [replace(row, waits_for=[names[hold] for hold in found.get(row.id, ())]) for row in rows]
+def _with_waits(database: Database, session: Session, rows: Iterable[TaskRow]) -> Iterator[TaskRow]:
+    rest = iter(rows)
+    while part := list(islice(rest, _PART)):
+        found = holds.holds(session, [row.id for row in part])
+        names = hold_names(database, session, {hold for some in found.values() for hold in some})
+        for row in part:
+            yield replace(row, waits_for=[names[hold] for hold in found.get(row.id, ())])
 
 
 def get_task(database: Database, task_id: str) -> TaskDetail:
@@ -183,24 +162,6 @@ def find_number(database: Database, task_id: str) -> int:
     return database.use(lambda session: _find(session, task_id))
 
 
-def number_of(database: Database, task_id: str) -> int | None:
-    """Returns the database's id of a task that is known to exist. None when the caller's user may not see the task."""
-    return database.use(lambda session: results.find_id(session, task_id))
-
-
-def get_task_status(database: Database, number: int) -> TaskStatus:
-    """Returns state and outcome of the task with the database's id *number*.
-
-    Needs no more rights than to enqueue: a user who has no others sees the tasks that this user enqueued.
-    """
-
-    def read(session: Session) -> TaskStatus:
-        found = results.state(session, number)
-        return TaskStatus(None if found is None else found[0], results.outcome(session, number))
-
-    return database.use(read)
-
-
 def retry(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     """Puts failed and cancelled tasks back into their queues.
 
@@ -217,7 +178,7 @@ def retry(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     return replace(changes, condition=f"{condition}, and {follows}")
 
 
-def retry_failed(database: Database, wanted: Filter, in_code: InCode = None) -> int:
+def retry_failed(database: Database, wanted: Filter, app: FBTasks | None = None) -> int:
     """Puts back all failed tasks of the filter, in batches. Returns how many.
 
     ``until`` and ``limit`` of the filter do not count. Tasks that fail again meanwhile are left. Raises
@@ -225,11 +186,11 @@ def retry_failed(database: Database, wanted: Filter, in_code: InCode = None) -> 
     """
     with database.session() as session:
         if wanted.queue is not None:
-            check_queue(database, session, wanted.queue, in_code)
+            check_queue(database, session, wanted.queue, app)
         wanted = replace(wanted, until=results.now(session), limit=RETRY_BATCH)
         total = 0
-        while rows := results.listing(session, State.FAILED, wanted):
-            done = session.run(partial(tasks.retry_many, ids=[row.id for row in rows]))
+        while ids := [b"%019d" % row.id for row in results.listing(session, State.FAILED, wanted)]:
+            done = session.call("FBTASKS_OPERATOR.RETRY_MANY", b"".join(ids))
             if not done:
                 break
             total += done
@@ -256,13 +217,13 @@ def discard(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     )
 
 
-def prune(database: Database, deleted: Callable[[int], object] | None = None) -> int:
-    """Deletes results and failures that the app's settings do not keep any longer. Returns how many tasks.
+def prune(database: Database) -> Iterator[int]:
+    """Deletes results and failures that the app's settings do not keep any longer.
 
-    *deleted* is called again and again, with how many more are gone for good.
+    Returns again and again how many more tasks are gone for good.
     """
     with database.session() as session:
-        return prune_batches(session, database.settings, _ALL_BATCHES, deleted)
+        yield from prune_batches(session, database.settings, _ALL_BATCHES)
 
 
 def _change(database: Database, task_ids: Iterable[str], change: Callable[..., Any], condition: str) -> TaskChanges:

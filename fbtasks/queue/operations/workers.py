@@ -51,8 +51,8 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
     def read(session: Session) -> Health:
         alive = [worker for worker in processes.workers(session) if worker.lease_left > 0]
         serving, heads = processes.serving(alive), results.heads(session)
-        since = {head.queue: head.since for head in heads if head.state is State.READY}
-        names = {*serving, *(head.queue for head in heads)}
+        since = {name: moment for name, state, moment in heads if state is State.READY}
+        names = {*serving, *(name for name, *_ in heads)}
         rows = described(database, session, [QueueRow(queue=name, waiting_since=since.get(name)) for name in names])
         now = results.now(session)
         # In a queue with a window nothing waits for a worker before that opens.
@@ -61,7 +61,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
             for row in rows.values()
             if row.waiting_since is not None and row.is_open
         }
-        waiting = {head.queue for head in heads if head.state in (State.READY, State.HELD)}
+        waiting = {name for name, state, _ in heads if state in (State.READY, State.HELD)}
         asked = Asked(max_age, max_lag, now, rows, waiting)
         found = {feature.name: list(feature.problems(session, asked)) for feature in database.features}
         return Health(

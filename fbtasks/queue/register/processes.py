@@ -142,24 +142,10 @@ def serving(rows: Iterable[WorkerRow]) -> Counter[str]:
 
 def workers(session: Session) -> list[WorkerRow]:
     """All registered workers, the oldest first."""
-    return [
-        WorkerRow(
-            id=row[0],
-            name=row[1],
-            host=row[2],
-            pid=row[3],
-            pool=row[4],
-            concurrency=row[5],
-            queues=tuple(map(queue_in, row[6].split(","))),
-            started=as_utc(row[7]),
-            heartbeat_age=row[8] / 1000,
-            lease_left=row[9] / 1000,
-            draining=row[10],
-            version=row[11],
-            running=row[12],
-            pid_start=row[13],
-            busy_for=None if row[14] is None else row[14] / 1000,
-            shares=tuple(row[6].split(",")),
-        )
-        for row in session.read("workers")
-    ]
+    found = []
+    for *facts, shares, started, age, left, draining, version, running, begun, busy in session.read("workers"):
+        named = shares.split(",")
+        times = as_utc(started), age / 1000, left / 1000
+        latest = draining, version, running, begun, busy and busy / 1000
+        found.append(WorkerRow(*(*facts, tuple(map(queue_in, named)), *times, *latest, tuple(named))))
+    return found

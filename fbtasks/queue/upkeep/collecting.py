@@ -16,9 +16,10 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.firebird.session import Session
-from fbtasks.queue.upkeep import room
 from fbtasks.timing import Backoff
 
+READS: Final = 2_000
+"""Rows of each table that are read in one transaction at the most."""
 EACH: Final = 4
 """Rows of each table that are read for one that was deleted."""
 FEWEST: Final = 50
@@ -61,8 +62,8 @@ class Room:
         if begins and not self._begin(session):
             self.next_turn = now + self._rests.next()
             return
-        reads = min(room.READS, max(FEWEST, EACH * self._deleted))
-        self._positions = session.run(lambda t: room.collect(t, self._positions, reads))
+        reads = min(READS, max(FEWEST, EACH * self._deleted))
+        self._positions = session.call("FBTASKS_WORKER.COLLECT", self._positions, reads)
         whole = begins and self._positions is None
         self._deleted = 0 if whole else max(0, self._deleted - reads // EACH)
         self._rested_at = clock.monotonic() + REST

@@ -7,7 +7,8 @@ Each part works in small transactions and stops after a few of them. Where more 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from fbtasks import timing as clock
@@ -28,7 +29,7 @@ PAUSE: Final = 60.0
 """Seconds from one turn to the next."""
 PAUSE_WITH_MORE: Final = 1.0
 """The same, where more is left to do."""
-FOLD: Final = 3600.0
+HOUR: Final = 3600.0
 """Seconds after which it is looked whether there are counters to fold, and packages that are not in use any more."""
 
 
@@ -49,28 +50,21 @@ def release_orphans(session: Session, worker_id: int) -> int:
     return released
 
 
-def prune(
-    session: Session, settings: Settings, batches: int = BATCHES, deleted: Callable[[int], object] | None = None
-) -> int:
-    """Deletes results and failures older than the settings keep them. Returns how many rows went.
+def prune(session: Session, settings: Settings, batches: int = BATCHES) -> Iterator[int]:
+    """Deletes results and failures older than the settings keep them.
 
-    *deleted* is called after each transaction, with how many went in it.
+    Returns after each transaction how many rows went in it, of which there are up to *batches* for each state.
     """
     kept = {
         State.SUCCEEDED: settings.result_expires,
         State.CANCELLED: settings.result_expires,
         State.FAILED: settings.failed_expires,
     }
-    total = 0
     for state, age in kept.items():
         for _ in range(batches):
-            gone = session.run(lambda t, s=state, a=age: tasks.prune(t, s, a))  # type: ignore[misc]
-            total += gone
-            if deleted is not None:
-                deleted(gone)
+            yield (gone := session.run(partial(tasks.prune, state=state, age=age)))
             if gone < tasks.BATCH:
                 break
-    return total
 
 
 def _unless_blocked(part: Callable[[Session], bool], session: Session) -> bool:
@@ -91,7 +85,8 @@ class Housekeeping:
         """Has the room of what is deleted used again."""
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_fold = self._next_drop = 0.0
+        self.next_hour = clock.within(HOUR)
+        """The monotonic time of what is done once an hour: first at a random moment, so that no start waits for it."""
         self._given_up: list[int] = []
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
@@ -99,7 +94,7 @@ class Housekeeping:
 
         With *give_up* false no parked task is failed.
         """
-        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._fold, self._drop_former]
+        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._hourly]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
 
@@ -109,7 +104,7 @@ class Housekeeping:
         return taken
 
     def _prune(self, session: Session) -> bool:
-        pruned = prune(session, self._settings)
+        pruned = sum(prune(session, self._settings))
         self.room.want(pruned)
         return pruned >= BATCHES * tasks.BATCH
 
@@ -133,25 +128,24 @@ class Housekeeping:
             logger.info("%s %s.", count(total, "task"), what)
         return full
 
-    def _drop_former(self, session: Session) -> bool:
-        """Drops the packages of a former release, where the time has come to look for them."""
-        now = clock.monotonic()
-        if now >= self._next_drop:
-            self._next_drop = now + FOLD
-            generations.drop_former(session)
+    def _hourly(self, session: Session) -> bool:
+        """Folds old counters and drops the packages of a former release, once an hour. Whether there may be more."""
+        if clock.monotonic() < self.next_hour:
+            return False
+        if _fold(session):
+            return True
+        generations.drop_former(session)
+        self.next_hour = clock.monotonic() + HOUR
         return False
 
-    def _fold(self, session: Session) -> bool:
-        """Folds old counters, where the time has come for it. Whether there may be more."""
-        now = clock.monotonic()
-        if now < self._next_fold:
+
+def _fold(session: Session) -> bool:
+    """Folds old counters. Whether there may be more."""
+    for _ in range(BATCHES):
+        try:
+            folded = session.call("FBTASKS_WORKER.FOLD_STATS", results.STAT_DAYS, tasks.BATCH, attempts=1)
+        except ConflictError:  # another worker folds the same rows
             return False
-        for _ in range(BATCHES):
-            try:
-                folded = session.call("FBTASKS_WORKER.FOLD_STATS", results.STAT_DAYS, tasks.BATCH, attempts=1)
-            except ConflictError:  # another worker folds the same rows
-                return False
-            if folded < tasks.BATCH:
-                self._next_fold = now + FOLD
-                return False
-        return True
+        if folded < tasks.BATCH:
+            return False
+    return True

@@ -9,29 +9,26 @@ from __future__ import annotations
 
 import json
 import logging
+import logging.handlers
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
-from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.tasks.request import current_request
-from fbtasks.worker.logs.outlet import Outlet, Stream, takes_more, write_all
+from fbtasks.timing import Quiet
+from fbtasks.worker.logs.stream import Stream, identities, takes_more
 
 FORMATS: Final = ("text", "json")
 _COLOURS: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
-_QUIET: Final = 60.0
-"""Seconds between two complaints that lines of the log are lost."""
-_WHOLE: Final = 4096
-"""Bytes that a pipe takes in one piece (PIPE_BUF), however many processes write to it."""
 
-_next_complaint = 0.0
+_quiet = Quiet()
+"""For complaints that lines of the log are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +64,16 @@ def set_up(options: LogOptions, *, waits: bool = True) -> None:
     Raises :class:`ConfigurationError` when the file cannot be opened.
     """
     root = logging.getLogger()
-    ours = Lines(options, waits=waits) if options.asked or all(map(_is_default, root.handlers)) else None
+    ours = _handler(options) if options.asked or all(map(_is_default, root.handlers)) else None
     for handler in root.handlers[:]:
         if _is_default(handler) or (options.asked and options.file is None and _is_console(handler)):
             root.removeHandler(handler)
     if ours is not None:
         root.setLevel(min(root.level, ours.level) if root.handlers else ours.level)
         root.addHandler(ours)
-    if not waits:
-        for handler in root.handlers:
-            _hurry(handler)
+    for handler in [] if waits else root.handlers:
+        if isinstance(handler, logging.StreamHandler) and (handler is ours or _is_console(handler)):
+            handler.setStream(Stream.of(handler.stream))
     package = logging.getLogger("fbtasks")
     if package.level == logging.NOTSET:
         package.setLevel(options.level)
@@ -86,35 +83,14 @@ def set_up(options: LogOptions, *, waits: bool = True) -> None:
 
 
 def finish() -> None:
-    """Waits a moment for lines that have not been written: the process is about to become another one, or to end."""
+    """Waits a moment for lines that have not been written: the process is about to become another one."""
     for handler in logging.getLogger().handlers:
-        with suppress(Exception):
-            handler.flush()
-            if isinstance(handler, logging.StreamHandler) and isinstance(handler.stream, Stream):
-                handler.stream.finish()
-
-
-@contextmanager
-def together() -> Iterator[None]:
-    """Has what this module's handler gets in the block written at its end, many lines with one call of the system."""
-    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, Lines)]
-    for handler in handlers:
-        handler.hold()
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.let_go()
-
-
-def _hurry(handler: logging.Handler) -> None:
-    """Keeps a handler of the application from waiting for the reader of the console."""
-    if _is_console(handler) and isinstance(handler, logging.StreamHandler):
-        with suppress(OSError, ValueError):  # it has no descriptor, and so nothing to wait for
-            handler.setStream(Stream(handler.stream))
+        if isinstance(handler, logging.StreamHandler) and isinstance(handler.stream, Stream):
+            handler.stream.finish()
 
 
 def _is_console(handler: logging.Handler) -> bool:
+    """Whether *handler* writes to the standard output or error."""
     return isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stderr, sys.stdout)
 
 
@@ -150,113 +126,57 @@ def _shield(logger: logging.Logger) -> None:
     logger.handle = shielded  # type: ignore[method-assign]  # of this one logger
 
 
-class Lines(logging.Handler):
-    """Writes each record in one piece, so that the lines of several processes stay whole.
+def _handler(options: LogOptions) -> logging.StreamHandler[Any]:
+    """This module's own."""
+    try:
+        handler = _Console() if options.file is None else _LogFile(options.file)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the log file {options.file} cannot be written: {error.strerror}. "
+            "Name a file in a folder that exists and that this user may write."
+        ) from error
+    handler.setLevel(options.level)
+    handler.setFormatter(
+        JsonFormatter(options.worker)
+        if options.format == "json"
+        else TextFormatter(colours=options.file is None and colours())
+    )
+    return handler
 
-    A file is opened anew when it has been moved away or deleted, as logrotate does.
-    """
 
-    def __init__(self, options: LogOptions, *, waits: bool = True) -> None:
-        super().__init__(options.level)
-        self._path = options.file
-        self._waits = waits
-        self._outlet: Outlet | None = None
-        self._held: list[bytes] | None = None
-        """Lines that are to be written together; None: each at once."""
-        self._identity: tuple[int, int] | None = None
-        self._descriptor = _console() if self._path is None else -1
-        if self._descriptor >= 0:
-            self._identity = _identity(os.fstat(self._descriptor))
-        if self._path is not None:
-            try:
-                self._look_at_file()
-            except OSError as error:
-                raise ConfigurationError(
-                    f"the log file {self._path} cannot be written: {error.strerror}. "
-                    "Name a file in a folder that exists and that this user may write."
-                ) from error
-        json_wanted = options.format == "json"
-        self.setFormatter(
-            JsonFormatter(options.worker) if json_wanted else TextFormatter(colours=self._path is None and colours())
-        )
+class _Console(logging.StreamHandler[Any]):
+    """The standard error. It is left alone when a task has closed it: its number may be the database's file by now."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self._number = (_console(),)
+        self._file = identities(self._number)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes *record*, if that is possible."""
+        if self._file and identities(self._number) == self._file:
+            super().emit(record)
+
+
+class _LogFile(logging.handlers.WatchedFileHandler):
+    """A file, opened anew when it was moved away or deleted. Lines stay whole beside those of other processes."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes *record*. What cannot be written is lost, and that is said from time to time."""
         try:
-            line = self.format(record) + "\n"
-        except Exception:  # noqa: BLE001  # arguments that do not fit the message: the library shows where
+            super().emit(record)
+        except OSError:  # it cannot be opened anew
             self.handleError(record)
-            return
-        data = line.encode("utf-8", "backslashreplace")
-        if self._held is None:
-            self._put(data)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the library's
+        """Says that the file cannot be written. Of arguments that do not fit a message the library shows where."""
+        if isinstance(error := sys.exception(), OSError):
+            _complain(f"the log file {self.baseFilename} cannot be written: {error.strerror}")
         else:
-            self._held.append(data)
-
-    def hold(self) -> None:
-        """Keeps what comes, until :meth:`let_go`."""
-        with self.lock or nullcontext():
-            self._held = []
-
-    def let_go(self) -> None:
-        """Writes what was kept."""
-        with self.lock or nullcontext():
-            held, self._held = self._held or [], None
-            for lines in _pieces(held):
-                self._put(lines)
-
-    def _put(self, data: bytes) -> None:
-        try:
-            self._look_at_file()
-            if self._descriptor >= 0:
-                self._write(data)
-        except OSError as error:
-            if self._path is not None:
-                _complain(f"the log file {self._path} cannot be written: {error.strerror}")
-
-    def flush(self) -> None:
-        """Waits a moment for what has not been written."""
-        if self._outlet is not None:
-            self._outlet.flush()
-
-    def _write(self, data: bytes) -> None:
-        if self._waits:
-            write_all(self._descriptor, data)
-            return
-        self._outlet = self._outlet or Outlet(self._descriptor)
-        self._outlet.write(data)
-
-    def _look_at_file(self) -> None:
-        """Opens the file, anew when it was moved away; leaves the console alone when its number is another file's."""
-        if self._is_the_same():
-            return
-        descriptor, self._descriptor = self._descriptor, -1
-        if self._path is None:  # a task may have closed it, and it may be the database's file by now
-            return
-        if descriptor >= 0:
-            os.close(descriptor)
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        self._identity, self._outlet = _identity(os.fstat(self._descriptor)), None
-
-    def _is_the_same(self) -> bool:
-        if self._descriptor < 0:
-            return self._path is None
-        with suppress(FileNotFoundError):
-            status = os.fstat(self._descriptor) if self._path is None else os.stat(self._path)
-            return _identity(status) == self._identity
-        return False
-
-
-def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The *lines*, joined as far as they stay whole."""
-    piece = b""
-    for line in lines:
-        if piece and len(piece) + len(line) > _WHOLE:
-            yield piece
-            piece = b""
-        piece += line
-    if piece:
-        yield piece
+            super().handleError(record)
 
 
 def _console() -> int:
@@ -265,10 +185,6 @@ def _console() -> int:
         return sys.stderr.fileno()
     except (AttributeError, OSError):
         return -1
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
 
 
 def colours() -> bool:
@@ -376,12 +292,6 @@ def _shown(c: str) -> str:
 
 def _complain(text: str) -> None:
     """Says on the standard error, once in a while, that lines of the log are lost, and why."""
-    global _next_complaint
-    now = clock.monotonic()
-    if now < _next_complaint:
-        return
-    _next_complaint = now + _QUIET
-    with suppress(Exception):  # there may be no standard error either
-        if (descriptor := _console()) >= 0 and not takes_more(descriptor):
-            return
-        sys.stderr.write(f"fbtasks: {visible(text, ' ')}; lines of the log are lost.\n")
+    with suppress(Exception):  # there may be no standard error, or one that nothing reads
+        if _quiet.over() and takes_more(_console()):
+            sys.stderr.write(f"fbtasks: {visible(text, ' ')}; lines of the log are lost.\n")

@@ -7,18 +7,14 @@ from typing import Final
 
 from fbtasks.system.showing import shorten
 from fbtasks.tasks.call import (
-    Advanced,
     Cancelled,
     Claim,
     Crashed,
     Failed,
     FeatureOutcome,
     Finished,
-    Parked,
-    Postponed,
-    Released,
-    Retry,
-    Snoozed,
+    Reason,
+    Requeue,
     Succeeded,
     crashes,
     is_last_crash,
@@ -58,9 +54,9 @@ def log_outcome(finished: Finished) -> None:
             _say(logging.INFO, claim, "succeeded in %.3f s.", elapsed)
         case Failed(error_type, message, trace):
             _say(logging.ERROR, claim, "failed in %.3f s: %s: %s", elapsed, error_type, one_line(message), trace=trace)
-        case Retry(delay, message):
+        case Requeue(Reason.RETRY, delay, message):
             _say(logging.WARNING, claim, "is tried again in %.1f s after: %s", delay, one_line(message))
-        case Snoozed(delay):
+        case Requeue(Reason.SNOOZE, delay):
             _say(logging.INFO, claim, "is run again in %.1f s, as it asked.", delay)
         case Cancelled(message):
             _say(logging.INFO, claim, "was cancelled: %s", message)
@@ -68,18 +64,16 @@ def log_outcome(finished: Finished) -> None:
             times = f"crash {crashes(claim, crashed)} of {limit}" if charged else "not charged"
             word = "failed: it crashed" if is_last_crash(claim, crashed) else "crashed"
             _say(logging.ERROR, claim, f"{word} (%s): %s", times, message)
-        case Advanced():
+        case Requeue(Reason.CONTINUE):
             _say(
                 logging.INFO, claim, "has done some of its changes in %.3f s; the others follow in their turn.", elapsed
             )
         case FeatureOutcome() as own:
             _say(logging.INFO, claim, "%s after %.3f s.", own.text(), elapsed)
-        case Released():
+        case Requeue(Reason.RELEASE):
             _say(logging.INFO, claim, "was given back.")
-        case Postponed(delay):
+        case Requeue(Reason.CLOSED, delay):
             _say(logging.INFO, claim, "is put off for %.0f s, until its task's window opens.", delay)
-        case Parked():
-            pass
 
 
 def _say(level: int, claim: Claim, text: str, *arguments: object, trace: str = "") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fbtasks.firebird.identity import Mark
 from fbtasks.tasks.call import Claim, Failed, Finished, Outcome, Said
 
 
@@ -16,7 +15,7 @@ class Executor(Protocol):
         """Begins to make the executor ready."""
         return
 
-    def serve(self, worker_id: int, database: Mark | None = None) -> None:
+    def serve(self, worker_id: int, database: bytes = b"") -> None:
         """Says as whom the worker is registered, and in which file, before the first claim and whenever it changes."""
 
     def free(self) -> int:
@@ -34,16 +33,10 @@ class Executor(Protocol):
         """The claims that run now."""
 
     def submit(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Takes *claims*, no more than are free, or one suspect. Returns those that it cannot take now, in their order.
+        """Takes *claims*, no more than are free, or one suspect, beside which nothing runs in its process.
 
-        A suspect gets a process of its own, where there are any, and does not begin in it before :meth:`begin`.
+        Returns those that it cannot take now, in their order.
         """
-
-    def prepared(self) -> list[Claim]:
-        """Suspects that can begin at once."""
-
-    def begin(self, claim: Claim, *, allowed: bool) -> None:
-        """Has one of these begin, or drops it."""
 
     def take_back(self) -> list[Claim]:
         """Claims that were submitted, have not begun, and are better given to others."""
@@ -55,9 +48,11 @@ class Executor(Protocol):
 
     def take_all_back(self) -> list[Claim]:
         """All claims that were submitted and have not begun."""
+        return []
 
-    def interrupt(self, task: int, outcome: Outcome) -> None:
+    def interrupt(self, task: int, outcome: Outcome) -> None:  # noqa: ARG002
         """Stops *task*, if it runs here, and gives it *outcome*, where that is possible."""
+        return
 
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """To be told what became of a claim that ended as failed: that this is recorded, or (None) that it is not.

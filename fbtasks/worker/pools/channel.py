@@ -13,20 +13,7 @@ from typing import Any, Final
 
 from fbtasks.system import sockets
 from fbtasks.system.showing import shorten, show
-from fbtasks.tasks.call import (
-    Advanced,
-    Cancelled,
-    Extra,
-    Failed,
-    FeatureOutcome,
-    Outcome,
-    Parked,
-    Released,
-    Retry,
-    Several,
-    Snoozed,
-    Succeeded,
-)
+from fbtasks.tasks.call import Cancelled, Extra, Failed, FeatureOutcome, Outcome, Reason, Requeue, Several, Succeeded
 from fbtasks.worker.pools.wire import (
     LENGTH,
     PACKET,
@@ -120,13 +107,13 @@ def _is_sound(said: object) -> bool:
 def _is_outcome(outcome: Outcome) -> bool:
     """Whether it is one that a child decides, with what belongs in it."""
     match outcome:
-        case Succeeded(str(), bytes(), bool()) | Released() | Parked():
+        case Succeeded(str(), bytes(), bool()):
             return True
-        case Cancelled(str(), extra) | Advanced(extra):
+        case Cancelled(str(), extra):
             return _is_extra(extra)
         case Failed(str(), str(), str(), args, extra):
             return isinstance(args, bytes | None) and _is_extra(extra)
-        case Retry(float() | int() as delay, str(), str(), extra) | Snoozed(float() | int() as delay, extra):
+        case Requeue(Reason(), float() | int() as delay, str(), str(), extra):
             return math.isfinite(delay) and _is_extra(extra)
         case FeatureOutcome():
             return outcome.is_sound()

@@ -15,8 +15,7 @@ import struct
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.firebird.facts import KEY_SIZE
-from fbtasks.firebird.identity import FileIdentity, Mark
+from fbtasks.firebird.identity import MARK_SIZE
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.worker.pools.wire import memory_file
 
@@ -33,9 +32,8 @@ _BEAT: Final = _ENTRY.size - 8
 _WORKER_AT: Final = 2 * _NUMBER.size
 _MOMENT: Final = struct.Struct("<d")
 _STALLED_AT: Final = _WORKER_AT + _NUMBER.size
-_MARK: Final = struct.Struct(f"<QQ{KEY_SIZE}sQ")
 _MARK_AT: Final = _STALLED_AT + _MOMENT.size
-_FIRST: Final = _MARK_AT + _MARK.size
+_FIRST: Final = _MARK_AT + MARK_SIZE
 
 
 class ChildStatus:
@@ -110,15 +108,13 @@ class ChildStatus:
         _NUMBER.pack_into(self._memory, _WORKER_AT, worker_id)
 
     @property
-    def database(self) -> Mark | None:
-        """Which database the worker works on; None before it has connected."""
-        device, inode, key, transaction = _MARK.unpack_from(self._memory, _MARK_AT)
-        return Mark(FileIdentity(device, inode) if inode else None, key, transaction) if any(key) else None
+    def database(self) -> bytes:
+        """The mark of the database that the worker works on; zeros before it has connected."""
+        return self._memory[_MARK_AT:_FIRST]
 
     @database.setter
-    def database(self, mark: Mark | None) -> None:
-        file, key, transaction = mark or (None, b"", 0)
-        _MARK.pack_into(self._memory, _MARK_AT, *(file or (0, 0)), key, transaction)
+    def database(self, mark: bytes) -> None:
+        self._memory[_MARK_AT:_FIRST] = mark.ljust(MARK_SIZE, b"\0")
 
     @property
     def stalled_until(self) -> float:

@@ -14,9 +14,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import SOFT, STOP
-from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, Outcome, Released, Said
+from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Said
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.channel import LONGEST
@@ -93,7 +92,7 @@ class ChildExecutor(Executor):
         """Starts the children. They become free when they have imported the app."""
         self._replenish(clock.monotonic())
 
-    def serve(self, worker_id: int, database: Mark | None = None) -> None:
+    def serve(self, worker_id: int, database: bytes = b"") -> None:
         """As this worker, and in this database, transactional tasks record their outcomes."""
         self._starter.worker_id, self._starter.database = worker_id, database
         for child in self._all():
@@ -119,9 +118,7 @@ class ChildExecutor(Executor):
         return 0 if self._one else len([child for child in self._extra if child.one])
 
     def _room(self, child: Child) -> int:
-        if not child.ready or child.is_to_end or child.prepared or (child.stuck and len(child.running) >= child.slots):
-            return 0
-        if self._one and child.suspect and child.running:
+        if not child.ready or child.is_to_end or (child.stuck and len(child.running) >= child.slots):
             return 0
         room = child.slots + self._ahead(child) - len(child.running)
         most = self._options.max_tasks
@@ -139,16 +136,16 @@ class ChildExecutor(Executor):
             for child in self._all()
             for run in child.running.values()
             if run.failed is None and (child.one or run.outcome is None)
-        ] + [child.prepared.claim for child in self._all() if child.prepared is not None]
+        ]
 
     def submit(self, claims: Sequence[Claim]) -> list[Claim]:
         """Spreads the claims over the children. Returns those that cannot be taken now.
 
-        A child is sent all that it gets one after the other, so that it is woken once. A suspect waits for a child of
-        its own to be ready, and then to begin.
+        A child is sent all that it gets one after the other, so that it is woken once. Where tasks run side by side in
+        one, a suspect gets a new one, which takes it when it is ready.
         """
-        if claims[0].suspect:
-            return [] if self._prepare(claims[0]) else [*claims]
+        if claims[0].suspect and not self._one:
+            return [] if self._send_alone(claims[0]) else [*claims]
         sent = set[int]()
         for child, share in self._spread(claims):
             for claim in share:
@@ -175,46 +172,20 @@ class ChildExecutor(Executor):
             if (other := next(others, None)) is None:
                 return False
             child = other
-        child.suspect = False
         return self._send(child, self._run_of(claim))
 
-    def _prepare(self, claim: Claim) -> bool:
-        """Keeps a child for a suspect; False when there is none now."""
-        idle = (child for child in self._children if self._room(child) and not child.running)
-        own = next(idle, None) if self._one else self._single()
-        if own is None:
+    def _send_alone(self, claim: Claim) -> bool:
+        if clock.monotonic() < self._starter.next_start:
             return False
-        own.suspect, own.prepared = True, self._run_of(claim)
-        return True
-
-    def _run_of(self, claim: Claim) -> Run:
-        return Run(claim, clock.monotonic(), *self._limits.of(claim))
-
-    def _single(self) -> Child | None:
-        """A new process for one suspect."""
-        if clock.monotonic() < self._starter.next_single:
-            return None
         child = self._starter.start("processes", 9_000 + len(self._extra), 1)
         if child is None:
             self._submit_at = self._starter.next_start
-        else:
-            self._extra.append(child)
-        return child
+            return False
+        self._extra.append(child)
+        return self._send(child, self._run_of(claim))
 
-    def prepared(self) -> list[Claim]:
-        """Suspects whose child is ready."""
-        if clock.monotonic() < self._submit_at:
-            return []
-        return [child.prepared.claim for child in self._all() if child.prepared is not None and child.ready]
-
-    def begin(self, claim: Claim, *, allowed: bool) -> None:
-        """Sends it to its child, if it may begin."""
-        for child in self._all():
-            run = child.prepared
-            if run is not None and run.claim is claim:
-                child.prepared = None
-                if allowed and not self._send(child, run):
-                    child.prepared = run
+    def _run_of(self, claim: Claim) -> Run:
+        return Run(claim, clock.monotonic(), *self._limits.of(claim))
 
     def _send(self, child: Child, run: Run) -> bool:
         try:
@@ -238,9 +209,6 @@ class ChildExecutor(Executor):
         """All claims that were submitted and have not begun."""
         for child in self._all():
             self._take_back(child)
-            if child.prepared is not None:
-                self._returned.append(child.prepared.claim)
-                child.prepared = None
         return self.take_back()
 
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
@@ -277,9 +245,6 @@ class ChildExecutor(Executor):
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task* and gives it *outcome*."""
         for child in self._all():
-            if child.prepared is not None and child.prepared.number == task:
-                self._ended.append(Finished(child.prepared.claim, outcome))
-                child.prepared = None
             run = child.running.get(task)
             if run is None or run.outcome is not None:
                 continue
@@ -345,7 +310,7 @@ class ChildExecutor(Executor):
                 pass
         for child in self._all():
             self._end(child, killed=True)
-        done = [*self._ended, *(Finished(claim, Released()) for claim in self.take_back())]
+        done = [*self._ended, *(Finished(claim, RELEASED) for claim in self.take_back())]
         self._ended = []
         return done
 
@@ -434,8 +399,7 @@ class ChildExecutor(Executor):
             used_up = used_up or child.memory() > memory
         if child in self._extra or used_up:
             self._set_apart(child)
-            counts = child.prepared or any(run.outcome is None or run.due < math.inf for run in child.running.values())
-            if not counts:
+            if not any(run.outcome is None or run.due < math.inf for run in child.running.values()):
                 self._end(child, killed=True, patience=1.0)
 
     def _end(self, child: Child, *, killed: bool = False, patience: float = 0.0) -> None:
@@ -448,9 +412,6 @@ class ChildExecutor(Executor):
         child.look_again()
         child.kill(0.0 if child.running else patience)
         self._hear(child)
-        if child.prepared is not None:
-            self._ended.append(Finished(child.prepared.claim, Released()))
-            child.prepared = None
         how = child.how_it_ended()
         since, begun = child.status.running(), child.begun()
         to_blame = child.to_blame()  # also what was stopped and goes on
@@ -464,12 +425,12 @@ class ChildExecutor(Executor):
                     continue
                 outcome = run.outcome
             elif killed or not child.ready:
-                outcome = Released()
+                outcome = RELEASED
             elif task in to_blame:
                 logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
                 outcome = self._crash(how, len(to_blame) - 1)
             elif child.one and to_blame:  # another one has ended the process
-                outcome = Released()
+                outcome = RELEASED
             else:  # it was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
             if run.outcome is None:
@@ -479,10 +440,9 @@ class ChildExecutor(Executor):
             logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
         child.close()
-        single = child in self._extra
-        (self._extra if single else self._children).remove(child)
+        (self._extra if child in self._extra else self._children).remove(child)
         if not killed and not child.ready:
-            (self._starter.failed_single if single else self._starter.failed)(child, how)
+            self._starter.failed(child, how)
 
     def _end_hooks(self, run: Run, begun: bool, how: str, *, killed: bool) -> None:
         """What becomes of hooks whose child has ended: once they have begun, they are not called again."""
@@ -545,7 +505,7 @@ class ChildExecutor(Executor):
     def _stop_late(self, child: Child, run: Run) -> None:
         if run.failed is not None:
             logger.error("%s is stopped: it has taken %g s.", run, HOOKS)
-            self._stop(child, run, Released())
+            self._stop(child, run, RELEASED)
         else:
             logger.error("%s is stopped at its time_limit.", run)
             self._stop(child, run, self._limits.exceeded(run.claim, child.status.step_of(run.number)))

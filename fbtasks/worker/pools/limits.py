@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
 from fbtasks.run.invocation import ONCE, Invocation, invocation_of
-from fbtasks.tasks.call import Claim, Failed, Outcome, Retry, Several
+from fbtasks.tasks.call import Claim, Failed, Outcome, Reason, Requeue, Several
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks, Task
@@ -65,7 +65,7 @@ class Limits:
         delay = None if task is None else task.policy.decide(error, tries + 1, claim.max_tries, self._rng)
         if delay is None:
             return Failed(kind, str(error))
-        return Retry(delay, f"{kind}: {error}", kind)
+        return Requeue(Reason.RETRY, delay, f"{kind}: {error}", kind)
 
     def _task(self, claim: Claim) -> Task[..., object] | None:
         return self._app.tasks.get(claim.name)

@@ -128,10 +128,6 @@ class Child:
         self.slots = slots
         self.running: dict[int, Run] = {}
         """What was sent and has not ended, begun or not."""
-        self.suspect = False
-        """Whether what it was sent last is a suspect, which has the process to itself."""
-        self.prepared: Run | None = None
-        """A suspect that it is kept for, and that is sent to it when that may begin."""
         self.served = 0
         self.ready = False
         self.stuck = False

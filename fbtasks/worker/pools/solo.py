@@ -9,12 +9,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
-from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.run.invocation import Failure
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
-from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, extra_of
+from fbtasks.tasks.call import RELEASED, Claim, Failed, Finished, Reason, Requeue, Several, Succeeded, extra_of
 from fbtasks.tasks.request import Reports
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.limits import HOOKS, Limits
@@ -45,8 +44,6 @@ class SoloExecutor(Executor):
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[Finished] = []
         self._halted = False
-        self._prepared: Claim | None = None
-        """A suspect that was submitted and has not begun."""
         self.running: Claim | None = None
         """What runs at this moment, for other threads."""
         self._failures: dict[tuple[int, int], Failure] = {}
@@ -63,56 +60,34 @@ class SoloExecutor(Executor):
             signal.pthread_kill(main, signal.SIGUSR2)
         self._transactional.cancel_statement()  # an exception does not end it
 
-    def serve(self, worker_id: int, database: Mark | None = None) -> None:  # noqa: ARG002  # the worker's own
+    def serve(self, worker_id: int, database: bytes = b"") -> None:  # noqa: ARG002  # the worker's own
         """As this worker transactional tasks record their outcomes."""
         self._worker_id = worker_id
 
     def free(self) -> int:
         """One, until what it ran has been collected."""
-        return 0 if self._done or self._prepared is not None else 1
+        return 0 if self._done else 1
 
     def busy(self) -> list[Claim]:
-        """Nothing ever runs between two calls, but a suspect may wait."""
-        return self.prepared()
-
-    def take_all_back(self) -> list[Claim]:
-        """The suspect, if there is one."""
-        prepared, self._prepared = self.prepared(), None
-        return prepared
-
-    def submit(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Runs the one claim to its end; a suspect waits."""
-        (claim,) = claims
-        if claim.suspect:
-            self._prepared = claim
-        else:
-            self._run(claim)
+        """Nothing ever runs between two calls."""
         return []
 
-    def prepared(self) -> list[Claim]:
-        """The suspect, if there is one."""
-        return [] if self._prepared is None else [self._prepared]
-
-    def begin(self, claim: Claim, *, allowed: bool) -> None:
-        """Runs the suspect to its end, if it may."""
-        self._prepared = None
-        if allowed:
-            self._run(claim)
-
-    def _run(self, claim: Claim) -> None:
+    def submit(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Runs the one claim to its end."""
+        (claim,) = claims
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
         task = self._runner.app.tasks.get(claim.name)
         transactional = task is not None and task.options.transactional
         finished, failure, _, _, retried = (self._transactional if transactional else self._runner).run(claim)
-        if retried:
-            self._runner.call_retry_hooks(retried)
+        self._runner.call_hooks("on_retry", retried)
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
             finished, failure = _given_back(finished), None  # whatever it made of being stopped
         self._done.append(finished)
         if failure is not None:
             self._failures[claim.id, claim.claim_id] = failure
+        return []
 
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """Calls the hooks of a task that failed here."""
@@ -132,13 +107,7 @@ class SoloExecutor(Executor):
             return
         self._alarm.limits = (None, HOOKS, None)
         with suppress(TaskStopped):  # the worker is to end at once
-            self._runner.call_failure_hooks(failure)
-
-    def interrupt(self, task: int, outcome: Outcome) -> None:
-        """Nothing ever runs when this is asked, but a suspect may wait."""
-        if self._prepared is not None and self._prepared.id == task:
-            self._done.append(Finished(self._prepared, outcome))
-            self._prepared = None
+            self._runner.call_hooks("on_failure", [failure])
 
     def collect(self) -> list[Finished]:
         """What ``submit`` ran."""
@@ -155,9 +124,9 @@ def _given_back(finished: Finished) -> Finished:
     """The same for a task that goes back to its queue; of a run of changes, what was not done."""
     outcome = finished.outcome
     if isinstance(outcome, Several):
-        ends = (each if isinstance(each, Succeeded) else Released() for each in outcome.outcomes)
+        ends = (each if isinstance(each, Succeeded) else RELEASED for each in outcome.outcomes)
         return finished._replace(outcome=Several(tuple(ends)))
     left = extra_of(outcome)
     if left is None or isinstance(outcome, Failed):
-        return finished._replace(outcome=Released())
-    return finished._replace(outcome=Advanced(left))
+        return finished._replace(outcome=RELEASED)
+    return finished._replace(outcome=Requeue(Reason.CONTINUE, extra=left))

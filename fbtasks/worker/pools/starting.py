@@ -7,7 +7,6 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import FBTasksError
-from fbtasks.firebird.identity import Mark
 from fbtasks.worker.pools.process import Child
 from fbtasks.worker.pools.processes import CannotStart
 
@@ -16,8 +15,6 @@ _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
 _FIRST_TRIES: Final = 3
 """Children that may die while they import the app, before any has been ready, until the app is to blame."""
-_PAUSE_SINGLE: Final = 5.0
-"""Seconds until the next process for a suspect, after one that could not import the app."""
 
 
 class Starter:
@@ -29,11 +26,9 @@ class Starter:
         self._longest = longest
         self._folder = folder
         self.worker_id = 0
-        self.database: Mark | None = None
+        self.database = b""
         self.next_start = 0.0
         """The monotonic time before which no child is to be started."""
-        self.next_single = 0.0
-        """The same for a suspect's own process."""
         self._was_ready = False
         self._failures = 0
         """Children in a row that have failed to become ready."""
@@ -91,15 +86,6 @@ class Starter:
         self.next_start = self._failed_at + pause
         what = "replaced" if self._was_ready else "started"
         logger.error("A child process could not be %s: %s Trying again in %g s.", what, message, pause)
-
-    def failed_single(self, child: Child, how: str) -> None:
-        """The same for a suspect's own process, which does not end the worker."""
-        logger.error(
-            "The process of its own that a suspect runs in could not be started: %s Trying again in %g s.",
-            child.message or f"it ended {how} while it imported the app.",
-            _PAUSE_SINGLE,
-        )
-        self.next_single = clock.monotonic() + _PAUSE_SINGLE
 
 
 def _pause_after(failures: int) -> float:

@@ -15,7 +15,7 @@ from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, U
 from fbtasks import timing as clock
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
-from fbtasks.tasks.call import Crashed, Finished, Released, Retry, Several, Succeeded, batch_of
+from fbtasks.tasks.call import RELEASED, Crashed, Finished, Reason, Requeue, Several, Succeeded, batch_of
 from fbtasks.testing import eager
 from fbtasks.worker.claiming import Claiming, in_batches
 from fbtasks.worker.fetcher import POLL_WITH_EVENTS
@@ -254,7 +254,7 @@ def test_a_call_that_is_tried_again_waits_for_a_batch(app, session, claim, end):
     add = adding(app, 2)
     first, _ = add.delay_many([(1,), (2,)])
     one_, two = claim()
-    end([one_], Retry(0, "again"))
+    end([one_], Requeue(Reason.RETRY, 0, "again"))
     end([two])
     assert claim() == []
     assert state(app, first) == 4
@@ -267,7 +267,7 @@ def test_a_call_that_is_tried_again_waits_for_a_batch(app, session, claim, end):
 
 def test_what_is_given_back_is_not_held_up_again(app, claim, end):
     adding(app, 2).delay_many([(1,), (2,)])
-    end(claim(), Released())
+    end(claim(), RELEASED)
     taken = claim()
     assert numbers(taken) == [1, 2]
     end(taken)
@@ -327,7 +327,7 @@ def test_what_is_ready_keeps_its_order_beside_batches(app, session):
     plain.delay_many([(n,) for n in range(4, 8)])
     claiming, found = Claiming(("default",)), []
     for _ in range(6):
-        taken = session.run(lambda t: claiming.claim(t, 1, 2, repeated=False))
+        taken = session.run(lambda t: claiming.claim(t, 1, 2))
         claiming.committed(taken)
         found += [each for each in taken.claims if each.name == "plain"]
     assert numbers(found) == [*range(8)]
@@ -603,15 +603,15 @@ def test_a_crash_is_charged_to_none_of_several(app, claim):
     crashed = Crashed("its process ended by SIGKILL while it ran", True)
     assert [each.outcome.charged for each in Finished(batch_of(several), crashed).parts()] == [False, False]
     assert [each.outcome.charged for each in Finished(batch_of(several[:1]), crashed).parts()] == [True]
-    ends = Finished(batch_of(several), Several((DONE, Released()))).parts()
-    assert [(each.claim, each.outcome) for each in ends] == [(several[0], DONE), (several[1], Released())]
+    ends = Finished(batch_of(several), Several((DONE, RELEASED))).parts()
+    assert [(each.claim, each.outcome) for each in ends] == [(several[0], DONE), (several[1], RELEASED)]
 
 
 def test_a_stopped_solo_worker_keeps_the_calls_that_have_succeeded(app, claim):
     adding(app, 2).delay_many([(1,), (2,)])
     batch = batch_of(claim())
-    ended = _given_back(Finished(batch, Several((DONE, Retry(5, "no")))))
-    assert [each.outcome for each in ended.parts()] == [DONE, Released()]
+    ended = _given_back(Finished(batch, Several((DONE, Requeue(Reason.RETRY, 5, "no")))))
+    assert [each.outcome for each in ended.parts()] == [DONE, RELEASED]
 
 
 # What makes no sense

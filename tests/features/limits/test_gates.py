@@ -12,7 +12,7 @@ from fbtasks import QueueFull
 from fbtasks.features.sources.runs import Rest
 from fbtasks.features.sources.store import rests
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import Advanced, Failed, Finished, Released, Succeeded
+from fbtasks.tasks.call import RELEASED, Failed, Finished, Reason, Requeue, Succeeded
 
 NAME = "tests.handle"
 STEPS = ["change", "claim"] * 5 + ["done"] * 3 + ["released", "failed", "failed", "advanced", "failed with rest"]
@@ -102,11 +102,11 @@ class Lanes:
             self.finish(claim, Failed("E", "m", ""))
         elif how == "advanced" and several:
             self.handled |= numbers(first)
-            self.finish(claim, Advanced(Rest(rest, tries=0)))
+            self.finish(claim, Requeue(Reason.CONTINUE, extra=Rest(rest, tries=0)))
         elif how == "failed with rest" and several:
             self.finish(claim, Failed("E", "m", "", extra=Rest(first, rest)))
         else:
-            self.finish(claim, Released())
+            self.finish(claim, RELEASED)
 
     def is_alone(self):
         """Whether no lane has two tasks that are ready or run."""

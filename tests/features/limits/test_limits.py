@@ -12,7 +12,7 @@ from support.variants import slow
 
 from fbtasks import Ordered
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import Cancelled, Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
+from fbtasks.tasks.call import RELEASED, Cancelled, Failed, Finished, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -162,19 +162,22 @@ def test_each_end_gives_the_places_back(app, claim, end, how, limits):
     assert leaves_nothing(app)
 
 
-@pytest.mark.parametrize("outcome", [Retry(60.0, "later", "E"), Retry(0.0, "again", "E"), Postponed(60.0)])
+@pytest.mark.parametrize(
+    "outcome",
+    [Requeue(Reason.RETRY, 60.0, "later", "E"), Requeue(Reason.RETRY, 0.0, "again", "E"), Requeue(Reason.CLOSED, 60.0)],
+)
 def test_a_task_that_is_to_be_tried_again_gives_its_place_back(app, claim, end, outcome):
     bill = customer(app, 1)
     first, second = bill.delay(1), bill.delay(1)
     end(claim(), outcome)
     found = [each.id for each in claim()]
-    assert found == ([int(first.id)] if outcome == Retry(0.0, "again", "E") else [int(second.id)])
+    assert found == ([int(first.id)] if outcome == Requeue(Reason.RETRY, 0.0, "again", "E") else [int(second.id)])
 
 
 def test_a_task_that_was_not_tried_keeps_its_place(app, claim, end):
     bill = customer(app, 1)
     first, second = bill.delay(1), bill.delay(1)
-    end(claim(), Released())
+    end(claim(), RELEASED)
     assert [each.id for each in claim()] == [int(first.id)]
     assert state(app, second) == 4
 
@@ -182,7 +185,7 @@ def test_a_task_that_was_not_tried_keeps_its_place(app, claim, end):
 def test_a_task_that_is_parked_gives_its_place_back(app, claim, end):
     bill = customer(app, 1)
     _, second = bill.delay(1), bill.delay(1)
-    end(claim(), Parked())
+    end(claim(), Requeue(Reason.PARKED))
     assert [each.id for each in claim()] == [int(second.id)]
 
 
@@ -287,7 +290,7 @@ def test_whether_others_pass_one_that_is_to_be_tried_again(claim, end, move, dur
     moves = move(during_retry=during_retry)
     moves.delay(1, 1)
     second = moves.delay(1, 2)
-    end(claim(), Retry(60.0, "later", "E"))
+    end(claim(), Requeue(Reason.RETRY, 60.0, "later", "E"))
     assert [each.id for each in claim()] == [int(second.id) for _ in expected]
 
 
@@ -390,8 +393,8 @@ class Walk:
             case "end" if self.running:
                 ended = self.running.pop(chosen.randrange(len(self.running)))
                 outcome = chosen.choice([
-                    DONE, DONE, Succeeded("application/json", b"1"), FAILED, Retry(0.0, "x", "E"),
-                    Retry(3600.0, "x", "E"), Released(), Cancelled("x"), Postponed(3600.0),
+                    DONE, DONE, Succeeded("application/json", b"1"), FAILED, Requeue(Reason.RETRY, 0.0, "x", "E"),
+                    Requeue(Reason.RETRY, 3600.0, "x", "E"), RELEASED, Cancelled("x"), Requeue(Reason.CLOSED, 3600.0),
                 ])  # fmt: skip
                 self.session.run(lambda t: tasks.finish(t, 1, 0, [Finished(ended, outcome)]))
             case "cancel":

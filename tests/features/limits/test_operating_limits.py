@@ -9,6 +9,7 @@ import click
 import pytest
 from support.duties import Keeper
 from support.held import nothing_left
+from support.listing import tasks_in
 from support.programs import command_line
 from support.sql import again, execute, one, rows
 
@@ -22,9 +23,8 @@ from fbtasks.features.limits.duty import Leftovers, sync_limits
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as task_service
 from fbtasks.queue.operations.workers import get_health
-from fbtasks.queue.results import Filter
 from fbtasks.states import State
-from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
+from fbtasks.tasks.call import Failed, Finished, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -345,8 +345,7 @@ def test_tasks_that_wait_for_a_limit_that_nobody_defined_are_told(app):
     assert (row.name, row.state, row.waiting) == (None, "undefined", 2)
     (problem,) = get_health(app.database, 300).problems["limits"]
     assert problem.problem == "2 tasks wait for a limit that no app has defined (fbtasks inspect held)"
-    page = task_service.list_tasks(app.database, State.HELD, Filter())
-    assert [each.waits_for for each in page.tasks] == [["a limit that no app defines"]] * 2
+    assert [each.waits_for for each in tasks_in(app, State.HELD)[0]] == [["a limit that no app defines"]] * 2
 
 
 def test_a_queue_with_held_tasks_alone_needs_a_worker(app):
@@ -364,8 +363,8 @@ def test_what_held_tasks_wait_for_is_named(app, claim):
     app.tasks["bill"].delay(1)
     claim()
     claim()
-    page = task_service.list_tasks(app.database, State.HELD, Filter())
-    assert {each.id: each.waits_for for each in page.tasks} == {2: ["customer", "sms"], 3: ["sms"], 4: ["customer"]}
+    waits = {each.id: each.waits_for for each in tasks_in(app, State.HELD)[0]}
+    assert waits == {2: ["customer", "sms"], 3: ["sms"], 4: ["customer"]}
     assert task_service.get_task(app.database, "2").row.waits_for == ["customer", "sms"]
     assert task_service.get_task(app.database, "1").row.waits_for == []
 
@@ -496,7 +495,10 @@ def test_maintenance_beside_enqueues_and_workers_loses_nothing(app):
                         inside[key] = inside.get(key, 0) + 1
                         if inside[key] > {"move": 1, "sms": 99}.get(each.name, 2):
                             over.append(key)
-                finished = [Finished(each, Retry(0.0, "x", "E") if chosen.random() < 0.1 else DONE) for each in claims]
+                finished = [
+                    Finished(each, Requeue(Reason.RETRY, 0.0, "x", "E") if chosen.random() < 0.1 else DONE)
+                    for each in claims
+                ]
                 with lock:
                     for each in finished:
                         inside[each.claim.name, each.claim.payload] -= 1

@@ -9,7 +9,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
+from fbtasks.tasks.call import RELEASED, Failed, Finished, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -81,9 +81,15 @@ def test_other_queues_are_not_concerned(limited, app):
 
 @pytest.mark.parametrize(
     "outcome",
-    [Failed("builtins.ValueError", "no"), Released(), Parked(), Retry(0.0, "no"), Postponed(60.0)],
-    ids=lambda each: type(each).__name__,
-)  # fmt: skip
+    [
+        Failed("builtins.ValueError", "no"),
+        RELEASED,
+        Requeue(Reason.PARKED),
+        Requeue(Reason.RETRY, 0.0, "no"),
+        Requeue(Reason.CLOSED, 60.0),
+    ],
+    ids=["failed", "released", "parked", "retried", "closed"],
+)
 def test_whatever_becomes_of_a_task_its_place_is_free(limited, outcome):
     app, report = limited(at_once=1)
     report.delay_many([()] * 2)
@@ -125,9 +131,9 @@ def test_tasks_of_a_dead_worker_give_their_places_back(limited):
     assert claim(app) == []
     with app.database.session() as session:
         session.call("FBTASKS_WORKER.ORPHANS", 99, 100)
-    assert len(claim(app, repeated=True)) == 1  # suspects come alone
-    assert len(claim(app, repeated=True)) == 1
-    assert claim(app, repeated=True) == []
+    assert len(claim(app)) == 1  # suspects come alone
+    assert len(claim(app)) == 1
+    assert claim(app) == []
 
 
 def test_a_changed_limit_holds_at_the_next_claim(limited):
@@ -220,7 +226,9 @@ def test_never_more_with_several_at_once(limited):
                 mine += found
                 rng.shuffle(mine)
                 if mine:
-                    done = Finished(mine.pop(), rng.choice([DONE, DONE, DONE, Released(), Retry(0.0, "again")]))
+                    done = Finished(
+                        mine.pop(), rng.choice([DONE, DONE, DONE, RELEASED, Requeue(Reason.RETRY, 0.0, "again")])
+                    )
                     with lock:
                         running.discard(done.claim.id)
                     assert session.run(partial(tasks.finish, worker_id=1, slot=0, items=[done])) == []

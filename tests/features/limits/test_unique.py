@@ -15,7 +15,7 @@ from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.gating import passes
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as task_service
-from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
+from fbtasks.tasks.call import Failed, Finished, Reason, Requeue, Succeeded, reason_of
 
 pytestmark = pytest.mark.emptied
 
@@ -304,7 +304,7 @@ def test_until_end_merges_into_one_that_runs(app, claim, end):
     third, second = index.delay(1), later(app, index, 1)
     assert (third.duplicate, third.id) == (True, first.id)
     assert claim() == []
-    end(running, Retry(60.0, "later", "E"))
+    end(running, Requeue(Reason.RETRY, 60.0, "later", "E"))
     fourth = later(app, index, 1)
     assert claim() == []  # it keeps its place while it waits for another try
     assert index.delay(1).duplicate
@@ -358,7 +358,7 @@ def test_a_period_ends_with_a_task_that_has_not_succeeded(app, claim, end, how):
         end(running, FAILED)
     else:
         first.revoke()
-        end(running, Retry(0.0, "x", "E"))  # which is not tried again
+        end(running, Requeue(Reason.RETRY, 0.0, "x", "E"))  # which is not tried again
     assert app.AsyncResult(first.id).status == ("FAILURE" if how == "failed" else "REVOKED")
     claim()
     second = index.delay(1)
@@ -459,7 +459,7 @@ def test_a_retry_meets_a_newer_one(app, claim, end, conflict, expected, pause):
     if pause:
         hold(app)
         claim()  # the newer one waits at the gate
-    end(running, Retry(pause, "again", "E"))
+    end(running, Requeue(Reason.RETRY, pause, "again", "E"))
     execute(app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")
     with app.database.session() as session:
         session.run(tasks.promote)
@@ -591,7 +591,7 @@ def test_calls_are_merged_before_they_wait_for_other_limits(app, claim, end, unt
     assert [each.id for each in running] == [int(found[0].id)]
     newer = later(app, index, 1)
     assert claim() == []
-    end(running, Retry(0.0, "x", "E"))  # meets the newer one, and neither waits for the other
+    end(running, Requeue(Reason.RETRY, 0.0, "x", "E"))  # meets the newer one, and neither waits for the other
     end(claim())
     assert [each.get(timeout=10) for each in (*found, newer)] == ["done"] * 4
     assert leaves_nothing(app, claim)
@@ -662,7 +662,7 @@ class Walk:
 
     def end(self, outcome):
         ended = self.running.pop(self.random.randrange(len(self.running)))
-        if isinstance(outcome, Retry):
+        if reason_of(outcome) is Reason.RETRY:
             self.note(ended.name, ended.payload)
         self.session.run(lambda t: tasks.finish(t, 1, 0, [Finished(ended, outcome)]))
 
@@ -673,7 +673,18 @@ class Walk:
             case "claim":
                 self.claim(self.random.choice([1, 2, 10]))
             case "end" if self.running:
-                self.end(self.random.choice([DONE, DONE, KEPT, FAILED, Retry(0.0, "x", "E"), Retry(3600.0, "x", "E")]))
+                self.end(
+                    self.random.choice(
+                        [
+                            DONE,
+                            DONE,
+                            KEPT,
+                            FAILED,
+                            Requeue(Reason.RETRY, 0.0, "x", "E"),
+                            Requeue(Reason.RETRY, 3600.0, "x", "E"),
+                        ]
+                    )
+                )
             case "promote":
                 self.promote()
             case "orphans":

@@ -18,7 +18,7 @@ from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.duty import WAITS, ProgressNotes
 from fbtasks.features.progress.said import Progress, packed
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import Claim, Finished, Retry, Said, Succeeded
+from fbtasks.tasks.call import Claim, Finished, Reason, Requeue, Said, Succeeded
 from fbtasks.testing import eager
 
 pytestmark = pytest.mark.emptied
@@ -103,7 +103,7 @@ def test_it_belongs_to_one_claim(app, claim):
         session.run(lambda t: progress.put(t, [Progress(claim.id, claim_id, "AT", meta)]))  # noqa: B023
     assert (result.info, result.state) == ({"a": 3}, "AT")
     assert session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200) == 0
-    session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Retry(0, "again"))]))
+    session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Requeue(Reason.RETRY, 0, "again"))]))
     assert (result.info, result.state) == (None, "RETRY")
     assert session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200) == 1
 
@@ -122,7 +122,7 @@ def test_an_operator_sees_what_a_task_said_that_runs(app, claim, url, monkeypatc
     session.run(lambda t: progress.put(t, [Progress(claim.id, claim.claim_id, "AT", b'{"done":[1,"\\u00e4"]}')]))
     assert re.search(r'^PROGRESS +AT {"done": \[1, "ä"\]}$', shown(), re.MULTILINE)
     assert json.loads(shown("--json"))["progress"] == {"state": "AT", "info": {"done": [1, "ä"]}}
-    session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Retry(0, "again"))]))
+    session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Requeue(Reason.RETRY, 0, "again"))]))
     assert json.loads(shown("--json"))["progress"] is None
 
 

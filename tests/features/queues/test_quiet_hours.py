@@ -202,6 +202,6 @@ def test_idle_work_takes_what_room_is_left(app, room):
     idle.delay_many([()] * 5)
     plain.delay_many([()] * 2)
     with app.database.session() as session:
-        taken = session.run(lambda t: Claiming(["default"]).claim(t, 1, room, repeated=True))
+        taken = session.run(lambda t: Claiming(["default"]).claim(t, 1, room))
     names = [claim.name for claim in taken.claims]
     assert names == (["plain"] if room == 1 else ["plain", "plain", "idle", "idle"])

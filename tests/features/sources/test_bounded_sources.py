@@ -7,7 +7,7 @@ from support.sql import execute, one, rows
 from fbtasks import QueueFull
 from fbtasks.features.queues import store as limits
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import Claim, Failed, Finished, Released, Succeeded
+from fbtasks.tasks.call import RELEASED, Claim, Failed, Finished, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -84,7 +84,7 @@ def test_what_is_left_of_a_failed_run_has_its_place(app, session, load):
     finish(session, run, outcome=Failed("E", "m"))
     assert right(session)
     (rest,) = claim(session)
-    finish(session, rest, outcome=Released())
+    finish(session, rest, outcome=RELEASED)
     (rest,) = claim(session)
     finish(session, rest)
     (other,) = claim(session)
@@ -164,7 +164,7 @@ def test_what_a_source_has_brought_is_not_dropped(app, session, load):
     change(app, 1, id=2)
     change(app, id=3)
     brought = session.run(lambda t: tasks.claim(t, 1, "others", 10))
-    finish(session, *brought, outcome=Released())  # they are ready, and the oldest
+    finish(session, *brought, outcome=RELEASED)  # they are ready, and the oldest
     dropped = other.delay()
     other.delay()
     assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == [(int(dropped.id),)]

@@ -12,7 +12,7 @@ from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.tasks.call import Cancelled, Failed, Finished, Parked, Released, Succeeded
+from fbtasks.tasks.call import RELEASED, Cancelled, Failed, Finished, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -259,7 +259,7 @@ def test_a_cancelled_task_lets_the_next_one_in(app, session):
     change(app, 1)
     second = change(app, 1)
     (running,) = claim(session)
-    finish(session, running, outcome=Released())
+    finish(session, running, outcome=RELEASED)
     assert session.run(lambda t: tasks.revoke(t, running.id)) == "cancelled"
     assert taken(session, claim(session)) == [[second]]
 
@@ -308,7 +308,7 @@ def put_rest(session, claim, rest, alone=None):
     def work(t):
         own, following = (rest, None) if alone is None else (alone, rest)
         number = t.call("FBTASKS_SOURCES.PUT_REST", claim.id, claim.claim_id, own, following, None, 0)
-        outcome = Released() if alone is None else Failed("E", "m", "")
+        outcome = RELEASED if alone is None else Failed("E", "m", "")
         assert tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.0)]) == []
         return number
 
@@ -376,12 +376,12 @@ def test_a_halted_lane_goes_on_when_the_failed_task_is_discarded(app, session):
 
 def crashes(app, session, claimed):
     """Its worker, which has crashed once too often, is declared dead."""
-    execute(app, "UPDATE QUEUE_TASK SET STARTED = 1, CRASH_COUNT = 2 WHERE ID = ?", claimed.id)
+    execute(app, "UPDATE QUEUE_TASK SET SUSPECT = 1, CRASH_COUNT = 2 WHERE ID = ?", claimed.id)
     execute(app, "EXECUTE PROCEDURE FBTASKS_CORE.GIVE_BACK(1, 0, 3, 'why')")
 
 
 def is_parked_for_too_long(app, session, claimed):
-    finish(session, claimed, outcome=Parked())
+    finish(session, claimed, outcome=Requeue(Reason.PARKED))
     assert session.run(lambda t: tasks.fail_parked(t, timedelta(0))) == [claimed.id]
 
 

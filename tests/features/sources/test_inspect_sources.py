@@ -75,7 +75,7 @@ def test_held_tasks_are_counted_as_waiting(halted, url, capsys):
     assert line.split()[:6] == ["default", "0", "0", "0", "0", "1"]
     counters = dict(line.split(maxsplit=1) for line in shown(capsys, "inspect", "stats", "--url", url))
     assert (counters["WAITING_TASKS"], counters["TASKS"]) == ("1", "4")
-    assert queues.count_waiting(halted.database, "default") == queues.purge(halted.database, "default") == 1
+    assert sum(queues.purge(halted.database, "default")) == 1
 
 
 def test_those_behind_halted_lanes_are_found_by_an_index(halted):

@@ -10,10 +10,10 @@ from fbtasks.features.sources.coalescing import join
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.runs import FedRun, Rest, pieces
 from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
-from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Released, Retry
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Crashed, Failed, Reason, Requeue, reason_of
 
 FAILED = Failed("builtins.ValueError", "no")
-RETRY = Retry(1.0, "no")
+RETRY = Requeue(Reason.RETRY, 1.0, "no")
 
 
 def subscription(*, key=None, event_name=None, order="key", **delivery):
@@ -137,7 +137,7 @@ def test_a_batch_is_one_call_and_taken_apart_when_it_is_tried_again():
 def test_what_is_left_when_a_call_fails():
     of = run(inserts(4), tries=2)
     assert ends(of, RETRY, 0) is None
-    assert of.ended(RETRY, 2).extra == Rest(of.ended(Released(), 2).extra.own, tries=0)
+    assert of.ended(RETRY, 2).extra == Rest(of.ended(RELEASED, 2).extra.own, tries=0)
     assert ends(of, RETRY, 2) == ([3, 4], None)
     assert ends(of, FAILED, 0) == ([1], [2, 3, 4])
     assert of.ended(FAILED, 0).extra.tries is None  # as many as it has had
@@ -157,14 +157,14 @@ def test_what_is_left_when_the_calls_before_are_undone():
     of = run(inserts(3))
     assert ends(of, FAILED, 1, undone=True) == ([2], [1, 3])
     assert ends(of, RETRY, 1, undone=True) is None
-    assert of.ended(Released(), 1, undone=True) == Released()
+    assert of.ended(RELEASED, 1, undone=True) == RELEASED
 
 
 def test_what_is_left_when_a_run_is_given_back_or_stopped():
     of = run(inserts(3))
-    assert of.ended(Released(), 0) == Released()
-    assert isinstance(of.ended(Released(), 1), Advanced)
-    assert ends(of, Released(), 1) == ([2, 3], None)
+    assert of.ended(RELEASED, 0) == RELEASED
+    assert reason_of(of.ended(RELEASED, 1)) is Reason.CONTINUE
+    assert ends(of, RELEASED, 1) == ([2, 3], None)
     assert ends(of, Cancelled("stopped"), 2) == ([3], None)
 
 

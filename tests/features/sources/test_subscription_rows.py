@@ -50,7 +50,7 @@ def begin_snapshot(connection):
 
 def claim(app, from_start=1):
     with app.database.session() as session:
-        return session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 1000, None, 0, from_start, 0, b""))
+        return session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 1000, None, from_start, 0, b""))
 
 
 def logged(app, number=1):

@@ -97,11 +97,11 @@ def test_another_source_or_order_ends_the_old_one_when_what_it_has_is_done(proje
     assert (changes(shop, 1), changes(shop, 2)) == (1, 1)
     assert [(row["state"], row["ends"]) for row in listed(project).values()] == [("active", True), ("active", False)]
     with shop.database.session() as session:
-        session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 10, None, 0, 0, 0, b""))
+        session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 10, None, 0, 0, b""))
     assert (changes(shop, 1), changes(shop, 2)) == (0, 0)
     execute(shop, "DELETE FROM QUEUE_TASK")
     with shop.database.session() as session:
-        session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 10, None, 0, 0, 0, b""))  # reads the notes
+        session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 10, None, 0, 0, b""))  # reads the notes
     shop.close()
     deployed(project, "apply")
     assert list(listed(project)) == [2]
@@ -119,7 +119,7 @@ def test_what_vanished_from_the_code_is_kept(project, shop):
     execute(shop, "INSERT INTO ORDERS (ID) VALUES (1)")
     assert changes(shop) == 1
     with shop.database.session() as session:
-        assert session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 10, None, 0, 0, 0, b"")) == []
+        assert session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 10, None, 0, 0, b"")) == []
     said = project.run("health", check=False).stdout
     assert "subscription paid: its code is gone, and changes wait" in said
     project.write(PAID)
@@ -339,7 +339,7 @@ def test_a_pause_keeps_and_survives_apply(project, shop):
     deployed(project, "apply")
     assert listed(project)[1]["state"] == "paused"
     with shop.database.session() as session:
-        claim = lambda: session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 10, None, 0, 0, 0, b""))
+        claim = lambda: session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 10, None, 0, 0, b""))
         assert claim() == []
         assert changes(shop) == 1
         project.run("subscriptions", "resume", "paid")

@@ -141,7 +141,7 @@ def test_existing_rows_are_handled_before_their_changes(project, shop, order):
 def collect(shop, handled):
     """Handles what a claim makes of the log, in its order; whether there was something."""
     with shop.database.session() as session:
-        session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 1000, None, 0, 1, 0, b""))
+        session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 1000, None, 1, 0, b""))
         rows = session.run(lambda t: t.rows("live", more=" STATE = 2 ORDER BY ID"))
         for row in rows:
             _, inline, large = session.read("live_call", row[0])[0]

@@ -13,7 +13,6 @@ from fbtasks.features.sources.store.capture import Capture
 from fbtasks.features.sources.store.ddl import Trigger
 from fbtasks.features.sources.store.polls import Poll
 from fbtasks.features.sources.store.subscriptions import Row
-from fbtasks.queue.sync import Plan, sync
 
 Action = Literal["create", "alter", "replace", "repair", "orphan", "none"]
 
@@ -48,7 +47,23 @@ class Found(NamedTuple):
     trigger: Trigger | None
 
 
-Comparison = Plan[str, Wanted, Found]
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is to be done, by the names of tasks, so that the tables say what the code says.
+
+    What has vanished from the code is kept and reported: to drop it is for an operator.
+    """
+
+    create: dict[str, Wanted]
+    change: dict[str, tuple[Wanted, Found]]
+    keep: dict[str, Wanted]
+    """What is as it should be."""
+    orphans: dict[str, Found]
+    """What the code does not have."""
+
+    def __bool__(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.create or self.change or self.orphans)
 
 
 def compare(
@@ -62,8 +77,16 @@ def compare(
     wished = {each.definition.name: each for each in wanted}
     rows = [row for row in rows if row.is_live]
     refuse_taken(app, wished, rows)
-    found = {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app}
-    return sync(wished, found, lambda want, has: not differences(want, has, texts.get(want.definition.name)))
+    plan = Comparison({}, {}, {}, {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app})
+    for name, want in wished.items():
+        has = plan.orphans.pop(name, None)
+        if has is None:
+            plan.create[name] = want
+        elif differences(want, has, texts.get(name)):
+            plan.change[name] = want, has
+        else:
+            plan.keep[name] = want
+    return plan
 
 
 def refuse_taken(app: str, names: Iterable[str], rows: Iterable[Row]) -> None:
@@ -139,5 +162,5 @@ def steps(plan: Comparison) -> list[Step]:
         known = has.row.state == "orphaned"
         reason = "its code is gone: what comes for it is kept, and not given out"
         found.append(Step(name, has.row.kind, has.row.source, "none" if known else "orphan", reason))
-    found += [Step(name, each.definition.kind, each.source, "none") for name, (each, _) in plan.keep.items()]
+    found += [Step(name, each.definition.kind, each.source, "none") for name, each in plan.keep.items()]
     return found

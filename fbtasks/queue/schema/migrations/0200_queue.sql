@@ -96,11 +96,10 @@ CREATE TABLE QUEUE_TASK (
     TRY_COUNT QUEUE_COUNT,
     MAX_TRIES INTEGER,
     CRASH_COUNT QUEUE_COUNT,
-    -- 1 when a worker or process died while it held this task; 2 when that happened again to a task that had begun
-    -- and was not alone. A suspect is claimed alone. STARTED: 1 when a suspect is known to have begun. Both are
-    -- cleared when it survives, whatever its outcome.
+    -- 1 when a worker or process died while it held this task; 2 when a worker did so again. A suspect is claimed
+    -- alone.
+    -- Cleared when it survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
-    STARTED QUEUE_FLAG,
     -- Its caller gave it an id, which is in QUEUE_TASK_ID.
     HAS_TASK_ID BOOLEAN DEFAULT FALSE NOT NULL,
     -- It has limits, or is of a lane of its subscription (QUEUE_HOLD); it has a place of a queue with a limit

@@ -359,12 +359,12 @@ END^
 --   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue
 --           had no room for more
 --   LET_IN  1: its last task is one that an owner let in
--- With REPEATED a repeated suspect (SUSPECT 2) may be claimed, with IDLE idle work; with FROM_START sources are looked
--- at from the start, for what was committed late. A suspect comes alone in its claim. MARKS is for STRETCHES. Two
--- cursors, since tasks of one moment are found by their ids, and others by their time.
+-- With IDLE idle work may be claimed; with FROM_START sources are looked at from the start, for what was committed
+-- late. A suspect comes alone in its claim; of repeated ones (SUSPECT 2) a worker has one at a time. MARKS is for
+-- STRETCHES. Two cursors, since tasks of one moment are found by their ids, and others by their time.
 PROCEDURE CLAIM (
     WORKER_ID BIGINT, QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT,
-    REPEATED SMALLINT, FROM_START SMALLINT, IDLE SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
+    FROM_START SMALLINT, IDLE SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
 RETURNS (
     CLAIM_ID BIGINT, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT, LET_IN SMALLINT)
 AS
@@ -396,6 +396,7 @@ AS
     DECLARE CONTENT_TYPE QUEUE_NAME;
     DECLARE PAYLOAD VARCHAR(32000) CHARACTER SET OCTETS;
     DECLARE SUSPECT SMALLINT;
+    DECLARE HAS_REPEATED BOOLEAN;
     DECLARE IS_CLAIMED BOOLEAN;
     DECLARE MORE VARCHAR(1200) CHARACTER SET OCTETS;
     DECLARE ITEM QUEUE_RECORDS;
@@ -481,6 +482,9 @@ BEGIN
                 CONTINUE;
             IF (ID IS NULL) THEN
                 LEAVE;
+            IF (SUSPECT = 2 AND HAS_REPEATED IS NULL) THEN
+                HAS_REPEATED = EXISTS(SELECT 1 FROM QUEUE_TASK T
+                    WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID AND T.SUSPECT = 2);
             IF (EXPIRE_TIME <= NOW_UTC OR ID < 1
                     OR (RULED = 1 AND IS_HELD_BACK(ID, NAME, PARKED) = 1)) THEN
             BEGIN
@@ -489,8 +493,13 @@ BEGIN
                 UNSEEN = IIF(PASSED_OVER >= 200 AND BY_ID = 0, 1, 0);
                 ROOM = IIF(UNSEEN = 1, 0, ROOM);
             END
-            ELSE IF (SUSPECT > 0 AND (TOOK > 0 OR (SUSPECT = 2 AND REPEATED = 0))) THEN
-                ROOM = IIF(TOOK > 0, 0, ROOM);
+            ELSE IF (SUSPECT > 0 AND TOOK > 0) THEN
+            BEGIN
+                ROOM = 0;
+                UNSEEN = 1;
+            END
+            ELSE IF (SUSPECT = 2 AND HAS_REPEATED) THEN
+                CONTINUE;
             ELSE
             BEGIN
                 -- by its key: FEED may have made it in this statement, and a standby would not find it by a cursor

@@ -241,8 +241,8 @@ END^
 -- Takes a task that has not ended back from its worker, as KIND says. R: it has ended a try, and is tried again in
 -- DELAY_MS. W: it was claimed outside its task's window, and has not begun. Z: it asked to be run again later. X: its
 -- process died and it alone can have done it. Y: it ran beside others there. A: what waited meanwhile has its turn
--- before it. P: no worker knows it: it is parked. E: its worker lacks a feature that it needs: the same. G: it was
--- enqueued without the limits that it has to pass, which the message has. L: it is given back as it was.
+-- before it. P: its worker does not know it, or lacks a feature that it needs: it is parked. G: it was enqueued without
+-- the limits that it has to pass, which the message has. L: it is given back as it was.
 PROCEDURE PUT_BACK (ID BIGINT, KIND QUEUE_MARK, DELAY_MS BIGINT, ERROR_MSG QUEUE_MESSAGE, NOW_UTC TIMESTAMP)
 RETURNS (CRASH_COUNT INTEGER)
 AS
@@ -250,9 +250,9 @@ AS
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE HAS_HOLDS BOOLEAN;
 BEGIN
-    UPDATE QUEUE_TASK T SET WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0,
+    UPDATE QUEUE_TASK T SET WORKER_ID = NULL, CLAIM_ID = NULL,
             STATE = CASE WHEN :KIND IN ('W', 'Z') OR (:KIND = 'R' AND :DELAY_MS > 0) THEN 1
-                WHEN :KIND IN ('P', 'E') THEN 3 WHEN :KIND = 'G' THEN 4 ELSE 0 END,
+                WHEN :KIND = 'P' THEN 3 WHEN :KIND = 'G' THEN 4 ELSE 0 END,
             START_TIME = CASE WHEN :KIND IN ('R', 'W', 'Z') THEN DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC)
                 WHEN :KIND = 'A' THEN :NOW_UTC ELSE T.START_TIME END,
             SUSPECT = CASE WHEN :KIND IN ('R', 'Z', 'A') THEN 0 WHEN :KIND IN ('X', 'Y') THEN MAXVALUE(T.SUSPECT, 1)
@@ -261,13 +261,13 @@ BEGIN
             HAS_HOLDS = T.HAS_HOLDS OR :KIND = 'G'
         WHERE T.ID = :ID RETURNING T.QUEUE, T.PRIORITY_RANK, T.HAS_HOLDS, T.CRASH_COUNT
         INTO :QUEUE, :PRIORITY_RANK, :HAS_HOLDS, :CRASH_COUNT;
-    IF (KIND IN ('R', 'X', 'Y', 'E')) THEN
+    IF (KIND <> 'G' AND ERROR_MSG IS NOT NULL) THEN
         UPDATE QUEUE_TASK T SET ERROR_MSG = :ERROR_MSG WHERE T.ID = :ID;
     IF (KIND = 'G') THEN
         EXECUTE PROCEDURE HOLD_BACK(ID, CAST(ERROR_MSG AS QUEUE_GATES), QUEUE, PRIORITY_RANK, 1);
-    ELSE IF (HAS_HOLDS AND KIND IN ('R', 'W', 'Z', 'P', 'E')) THEN
+    ELSE IF (HAS_HOLDS AND KIND IN ('R', 'W', 'Z', 'P')) THEN
         EXECUTE PROCEDURE WAIT_AGAIN(ID);  -- one that is parked waits for them anew when a worker knows it
-    IF (KIND IN ('P', 'E')) THEN
+    IF (KIND = 'P') THEN
         POST_EVENT 'fbtasks:parked';
     ELSE
         POST_EVENT 'fbtasks:queue:' || QUEUE;
@@ -488,16 +488,6 @@ BEGIN
         UPDATE OR INSERT INTO QUEUE_RESULT (ID, DATA) VALUES (:ID, :DATA) MATCHING (ID);
 END^
 
--- Notes that a suspect is about to begin. DONE is 0 when the claim is stale: it must not begin.
-PROCEDURE TASK_BEGINS (ID BIGINT, CLAIM_ID BIGINT)
-RETURNS (DONE SMALLINT)
-AS
-BEGIN
-    UPDATE QUEUE_TASK T SET STARTED = 1 WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2;
-    DONE = ROW_COUNT;
-    SUSPEND;
-END^
-
 -- Records that a task has failed, was cancelled, or goes back, of which RECORD tells, without the values when it
 -- IS_SHORT. ASKED is 1 when there are requests to cancel tasks. Returns by how much each counter of its queue grows.
 PRIVATE PROCEDURE END_OTHERWISE (
@@ -638,7 +628,7 @@ BEGIN
         CLAIM_ID = SUBSTRING(OUTCOMES FROM AT_BYTE + 20 FOR 19);
         ELAPSED = SUBSTRING(OUTCOMES FROM AT_BYTE + 39 FOR 15);
         FROM_BYTE = AT_BYTE;
-        IS_SHORT = IIF(KIND IN ('D', 'L', 'P', 'A'), 1, 0);
+        IS_SHORT = IIF(KIND IN ('D', 'L', 'A'), 1, 0);
         AT_BYTE = AT_BYTE + IIF(IS_SHORT = 1, 54, 90 + CAST(SUBSTRING(OUTCOMES FROM AT_BYTE + 69 FOR 4) AS INTEGER)
             + CAST(SUBSTRING(OUTCOMES FROM AT_BYTE + 73 FOR 4) AS INTEGER)
             + CAST(SUBSTRING(OUTCOMES FROM AT_BYTE + 77 FOR 5) AS INTEGER)

@@ -19,7 +19,7 @@ BEGIN
         EXIT;
     DONE = 1;
     UPDATE QUEUE_TASK SET STATE = 0, WORKER_ID = NULL, CLAIM_ID = NULL, CRASH_COUNT = CRASH_COUNT + :CHARGE,
-        SUSPECT = MAXVALUE(SUSPECT, IIF(SUSPECT > 0 AND STARTED > 0, 2, 1)), STARTED = 0
+        SUSPECT = MINVALUE(SUSPECT + 1, 2)
         WHERE ID = :ID RETURNING QUEUE, CRASH_COUNT, IS_COUNTED INTO :QUEUE, :CRASH_COUNT, :IS_COUNTED;
     IF (IS_COUNTED) THEN
         EXECUTE PROCEDURE LEAVE_QUEUE(ID, QUEUE, 'B');
@@ -37,9 +37,8 @@ BEGIN
 END^
 
 -- Gives back the tasks of a worker that is dead, but for those whose rows another transaction holds at this moment:
--- KEPT. A crash is counted on a task only when it alone was held and had begun, or is the only repeated suspect
--- (SUSPECT 2) that had, so that at most one is failed: FAILED_ID. None is charged after a part of what the worker
--- held was given back before.
+-- KEPT. A crash is counted on a suspect only when it alone was held, or is the only repeated suspect (SUSPECT 2), so
+-- that at most one is failed: FAILED_ID. None is charged after a part of what the worker held was given back before.
 PROCEDURE GIVE_BACK (WORKER_ID BIGINT, PARTLY_RELEASED SMALLINT, CRASH_LIMIT INTEGER, WHY QUEUE_NAME)
 RETURNS (RELEASED INTEGER, KEPT INTEGER, FAILED_ID BIGINT)
 AS
@@ -50,10 +49,10 @@ AS
     DECLARE DONE SMALLINT;
 BEGIN
     RELEASED = 0;
-    SELECT COUNT(*), SUM(IIF(STARTED > 0 AND SUSPECT = 2, 1, 0)) FROM QUEUE_TASK
+    SELECT COUNT(*), SUM(IIF(SUSPECT = 2, 1, 0)) FROM QUEUE_TASK
         WHERE STATE = 2 AND WORKER_ID = :WORKER_ID INTO :HELD, :REPEATED;
-    FOR SELECT ID, IIF(STARTED > 0 AND :PARTLY_RELEASED = 0
-            AND (:HELD = 1 OR (SUSPECT = 2 AND :REPEATED = 1)), 1, 0)
+    FOR SELECT ID, IIF(:PARTLY_RELEASED = 0
+            AND ((SUSPECT > 0 AND :HELD = 1) OR (SUSPECT = 2 AND :REPEATED = 1)), 1, 0)
         FROM QUEUE_TASK WHERE STATE = 2 AND WORKER_ID = :WORKER_ID ORDER BY ID INTO :ID, :IS_CHARGED DO
     BEGIN
         EXECUTE PROCEDURE TAKE_BACK(ID, IS_CHARGED, CRASH_LIMIT, WHY) RETURNING_VALUES DONE;

@@ -9,7 +9,7 @@ import traceback
 from typing import Final, NoReturn
 
 from fbtasks.system.threads import LEFT_ALONE, unblock
-from fbtasks.worker.logs.outlet import takes_more
+from fbtasks.worker.logs.stream import identities, takes_more
 
 BROKEN: Final = 70
 """The exit code of a child process that can run no more tasks (EX_SOFTWARE of ``sysexits.h``)."""
@@ -17,17 +17,6 @@ _STDERR: Final = 2
 _AT_ONCE: Final = 4096
 """Bytes that a pipe which is ready to be written to takes without waiting (PIPE_BUF)."""
 _SHORTEST: Final = b"fbtasks: a child process can run no more tasks and ends.\n"
-
-Files = tuple[tuple[int, int], ...]
-
-
-def identities(files: tuple[int, ...]) -> Files:
-    """Which files these descriptors stand for; nothing when one of them stands for none."""
-    try:
-        return tuple((status.st_dev, status.st_ino) for status in map(os.fstat, files))
-    except OSError:
-        return ()
-
 
 _stderr = identities((_STDERR,))
 

@@ -14,7 +14,8 @@ from fbtasks.run.invocation import RunResult
 from fbtasks.system import sockets
 from fbtasks.tasks.call import Succeeded
 from fbtasks.tasks.request import Reports
-from fbtasks.worker.pools.child.lifeline import identities, leave
+from fbtasks.worker.logs.stream import identities
+from fbtasks.worker.pools.child.lifeline import leave
 from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.wire import WORD_SIZE, Ended, Message, Reported, pack_message, unpack_word
 

@@ -69,7 +69,7 @@ class Server:
     def tell_retried(self, retried: Iterable[Failure]) -> None:
         """Calls the on_retry hooks of what is tried again, before the worker hears of that."""
         with suppress(TaskStopped):  # its time is over, as the worker knows
-            self._runner.call_retry_hooks(retried)
+            self._runner.call_hooks("on_retry", retried)
 
     def follow(self, slot: int, failure: Failure) -> None:
         """Waits until the outcome of a failed task is recorded, and calls its hooks, if the worker says so."""
@@ -85,7 +85,7 @@ class Server:
     def call_hooks(self, slot: int, number: int, failure: Failure) -> None:
         """Calls the on_failure hooks of a task, as the run of this *number*."""
         with suppress(TaskStopped):  # their time is over, as the worker knows
-            self._runner.call_failure_hooks(failure, number)
+            self._runner.call_hooks("on_failure", [failure], number)
         self._link.end_hooks(slot, number)
 
     def run(self, slot: int, claim: Claim) -> RunResult:
