@@ -253,30 +253,26 @@ BEGIN
         EXECUTE PROCEDURE MAKE_READY(ID);
 END^
 
--- Gives back what a task held that is not there any more, and was in STATE. What failed or was cancelled may be put
--- back: it keeps what it has to pass, and waits for none of it.
-PROCEDURE LEAVE_LINES (ID BIGINT, STATE SMALLINT)
+-- Gives back what a task held that is not there any more, and was in STATE. What ENDED in the history, since it failed
+-- or was cancelled, may be put back: it keeps what it has to pass, and waits for none of it.
+PROCEDURE LEAVE_LINES (ID BIGINT, STATE SMALLINT, ENDED SMALLINT)
 AS
     DECLARE STEP SMALLINT;
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
     DECLARE SORT_KEY SMALLINT;
-    DECLARE FAILED SMALLINT;
-    DECLARE CANCELLED SMALLINT;
 BEGIN
-    FAILED = IIF(RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_FAILED') = ID, 1, 0);
-    CANCELLED = IIF(RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_CANCELLED') = ID, 1, 0);
     FOR SELECT H.STEP, H.OWNER_ID, H.LANE, H.SORT_KEY FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID
         INTO :STEP, :OWNER_ID, :LANE, :SORT_KEY DO
     BEGIN
-        IF (FAILED + CANCELLED > 0) THEN
+        IF (ENDED IS NOT NULL) THEN
             UPDATE QUEUE_HOLD H SET SORT_KEY = 20000 WHERE H.TASK_ID = :ID AND H.STEP = :STEP;
         ELSE
             DELETE FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.STEP = :STEP;
-        IF (SORT_KEY = 30000 OR (SORT_KEY = 30002 AND (FAILED = 1 OR EXISTS(SELECT 1 FROM QUEUE_GATE G
+        IF (SORT_KEY = 30000 OR (SORT_KEY = 30002 AND (ENDED = 11 OR EXISTS(SELECT 1 FROM QUEUE_GATE G
                 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 1)))) THEN
             EXECUTE PROCEDURE TELL_LANE(OWNER_ID, LANE,
-                CASE WHEN FAILED = 1 THEN 'S' WHEN STEP = -1 AND STATE <> 2 THEN 'G' ELSE 'F' END, ID);
+                CASE WHEN ENDED = 11 THEN 'S' WHEN STEP = -1 AND STATE <> 2 THEN 'G' ELSE 'F' END, ID);
     END
 END^
 
