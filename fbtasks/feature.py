@@ -409,7 +409,7 @@ class Features:
 def _check_commands(feature: Feature) -> None:
     """Raises :class:`ConfigurationError` for ``commands`` of another shape than :attr:`Feature.commands` has."""
     found: Any = feature.commands
-    tables = [*found.items()] if isinstance(found, Mapping) else [("", None)]
+    tables: list[tuple[Any, Any]] = [*found.items()] if isinstance(found, Mapping) else [("", None)]
     for module, lines in tables:
         words = [module, *lines, *lines.values()] if isinstance(lines, Mapping) else [None]
         if not all(isinstance(each, str) for each in words) or not all(place.split() for place in lines):
