@@ -10,15 +10,15 @@ from fbtasks.cli.options import Command, announce, command, yes_option
 from fbtasks.cli.output import say
 from fbtasks.cli.render import raise_problems
 from fbtasks.database import operations as service
+from fbtasks.database.migrate import Applied, latest_version
 from fbtasks.feature import Deployed
 
 
 @command
-@click.option("--anew", is_flag=True, help="Drop the queue first, unless tasks live in it.")
-def migrate(command: Command, anew: bool) -> None:
+def migrate(command: Command) -> None:
     """Create or update the tables of the queue; with -A, also what the app defines beside its tasks."""
     app = announce(command.app)
-    done = service.migrate(app.database, anew=anew)
+    done = app.database.migrate()
     brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
     if command.code:
         app.load()
@@ -30,8 +30,8 @@ def migrate(command: Command, anew: bool) -> None:
     lines = [line for each in brought.values() if not each.summary for line in each.lines]
     record = {
         "url": str(app.settings.url),
-        "applied": done.applied,
-        "version": done.version,
+        "applied": done.versions,
+        "version": latest_version(),
         "features": done.features,
     }
     changes = {name: each.changes for name, each in brought.items()}
@@ -40,10 +40,10 @@ def migrate(command: Command, anew: bool) -> None:
     raise_problems(problems, as_json=command.as_json)
 
 
-def _done(done: service.Migration) -> str:
-    versions = ", ".join(map(str, done.applied))
+def _done(done: Applied) -> str:
+    versions = ", ".join(map(str, done.versions))
     found = sorted(done.features.items())
-    if done.applied:
+    if done.versions:
         named = ", ".join(f"{name} {version}" for name, version in found)
         return f"migrated to version {versions}" + (f", with the features {named}" if found else "")
     named = ", ".join(f"{name} to version {version}" for name, version in found)

@@ -51,10 +51,10 @@ class DatabaseArgs:
 
         While the command runs it ends the process when the embedded engine hangs.
         """
-        from fbtasks.database.operations import end_when_engine_hangs
+        from fbtasks.firebird.embedded import mutex_repair
 
-        stay = end_when_engine_hangs(lambda text: say(f"Error: {text}", err=True))
-        click.get_current_context().call_on_close(stay)
+        mutex_repair.exit_when_engine_hangs(lambda text: say(f"Error: {text}", err=True))
+        click.get_current_context().call_on_close(mutex_repair.stay_when_engine_hangs)
         if self.app_path:
             app = import_app(self.app_path)
             if self.url:

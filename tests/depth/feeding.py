@@ -58,7 +58,7 @@ class Kept(Source):
     def set_up(self):
         handle(self.app, "now", "proj.plain", id=1)
         handle(self.app, "other", "proj.plain", id=2)
-        execute(self.app, "DELETE FROM QUEUE_HANDLER WHERE SUBSCRIPTION_ID = 2")
+        execute(self.app, "UPDATE QUEUE_SUBSCRIPTION SET EVENT = NULL WHERE ID = 2")
 
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)
@@ -76,12 +76,9 @@ class Kept(Source):
 
     def hand_on(self):
         self.raised(self.event, 500)
-        self.say(
-            "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, KEYED, NAME, QUEUE, PRIORITY_RANK) "
-            f"VALUES ('{self.event}', 2, 1, 1, 'proj.plain', 'default', 0)"
-        )
+        self.say(f"UPDATE QUEUE_SUBSCRIPTION SET EVENT = '{self.event}' WHERE ID = 2")
         assert self.session.run(subscriptions.prune_events) == 500
-        self.say("DELETE FROM QUEUE_HANDLER WHERE SUBSCRIPTION_ID = 2")
+        self.say("UPDATE QUEUE_SUBSCRIPTION SET EVENT = NULL WHERE ID = 2")
         self.say("DELETE FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 2")
 
 

@@ -73,9 +73,4 @@ def left(app):
 def handle(app, event, name, *, id=1, direct=1, ordering="key", most=100, queue="default", owner=None):
     """A handler of *event*: the task *name*."""
     subscribe(app, name, id=id, ordering=ordering, most=most, queue=queue, owner=owner)
-    execute(
-        app,
-        "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, KEYED, NAME, QUEUE, PRIORITY_RANK) "
-        "VALUES (?, ?, ?, ?, ?, ?, 0)",
-        event, id, direct, int(ordering == "key"), name, queue,
-    )  # fmt: skip
+    execute(app, "UPDATE QUEUE_SUBSCRIPTION SET EVENT = ?, DIRECT = ? WHERE ID = ?", event, direct, id)

@@ -18,7 +18,7 @@ _when_full: Final = checks.one_of(
     {
         "wait": "the call waits",
         "reject": "it raises QueueFull",
-        "drop_oldest": "the task that is ready for longest is cancelled",
+        "drop_oldest": "of the lowest priority, the task that is ready for longest is cancelled",
         "drop_newest": "the new one is cancelled",
     }
 )

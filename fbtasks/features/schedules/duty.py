@@ -110,7 +110,7 @@ class Ticks(Duty):
 
     def _do(self, session: Session, schedule: Active, found: Turn, now: datetime) -> tuple[int, float]:
         try:
-            done = session.run(lambda transaction: _enqueue(transaction, schedule, found), point="tick")
+            done = session.run(lambda transaction: _enqueue(transaction, schedule, found), point="tick", attempts=1)
         except ConflictError:
             done = Done.HELD
         except AuthenticationError as error:

@@ -190,6 +190,8 @@ def test_the_oldest_that_is_ready_is_dropped(opened):
     with pytest.raises(TaskRevoked, match="dropped: the queue is full"):
         first.get(1)
     load.apply_async((5,))
+    assert (fourth.status, second.status) == ("REVOKED", "PENDING")  # of the lowest priority
+    load.apply_async((6,))
     assert second.status == "REVOKED"
     assert one(app, UNFINISHED) == 3
     assert policy(app).places_are_right

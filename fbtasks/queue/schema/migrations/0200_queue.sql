@@ -1,5 +1,5 @@
 -- The queue: live tasks, what became of them, and the processes that work. What moves them is in packages/. All times
--- are UTC in plain TIMESTAMP columns. Needs Firebird 5 (SKIP LOCKED), dialect 3, pages of 4096 bytes or more. What
+-- are UTC in plain TIMESTAMP columns. Needs Firebird 5, dialect 3, pages of 4096 bytes or more. What
 -- stands between two COMMIT is one transaction, which makes a new queue in half the time of one for each statement.
 SET TERM ^ ;
 
@@ -37,6 +37,10 @@ CREATE DOMAIN QUEUE_RECORDS AS VARCHAR(32765) CHARACTER SET OCTETS^
 CREATE DOMAIN QUEUE_DIGITS AS VARCHAR(32765) CHARACTER SET ASCII^
 CREATE DOMAIN QUEUE_IDS AS VARCHAR(19000) CHARACTER SET ASCII^
 CREATE DOMAIN QUEUE_MESSAGE AS VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8^
+CREATE DOMAIN QUEUE_FEW_IDS AS VARCHAR(1900) CHARACTER SET ASCII^
+CREATE DOMAIN QUEUE_GATES AS VARCHAR(320) CHARACTER SET ASCII^
+CREATE DOMAIN QUEUE_WORD AS VARCHAR(11) CHARACTER SET ASCII^
+CREATE DOMAIN QUEUE_TEXT_BYTES AS VARCHAR(1020) CHARACTER SET OCTETS^
 CREATE DOMAIN QUEUE_MARK AS CHAR(1) CHARACTER SET ASCII^
 CREATE DOMAIN QUEUE_HASH AS CHAR(64) CHARACTER SET ASCII^
 
@@ -60,7 +64,7 @@ CREATE SEQUENCE QUEUE_GENERATION_SEQ^
 CREATE TABLE QUEUE_GENERATION (
     ID SMALLINT NOT NULL PRIMARY KEY CHECK (ID = 1),
     NUMBER INTEGER NOT NULL,
-    HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
+    HASH QUEUE_HASH NOT NULL,
     SINCE_TIME TIMESTAMP NOT NULL
 )^
 
@@ -68,7 +72,7 @@ CREATE TABLE QUEUE_GENERATION (
 CREATE TABLE QUEUE_IDENTITY (
     ID SMALLINT NOT NULL PRIMARY KEY,
     DATABASE_GUID VARCHAR(38) CHARACTER SET ASCII NOT NULL,
-    DATABASE_PATH VARCHAR(1000) CHARACTER SET UTF8 NOT NULL COLLATE UTF8
+    DATABASE_PATH QUEUE_MESSAGE NOT NULL
 )^
 
 -- Live tasks only: ready (0), scheduled (1), running (2), parked (3), held back (4), awaiting another step (5).
@@ -76,8 +80,8 @@ CREATE TABLE QUEUE_IDENTITY (
 -- not: so what is long or rare is in other tables, or a BLOB.
 CREATE TABLE QUEUE_TASK (
     ID BIGINT NOT NULL PRIMARY KEY,
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    NAME QUEUE_TEXT NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
     STATE QUEUE_LIVE_STATE,
     -- What sorts ascending: the highest priority has the lowest rank. People read PRIORITY.
     PRIORITY_RANK QUEUE_RANK,
@@ -92,7 +96,8 @@ CREATE TABLE QUEUE_TASK (
     TRY_COUNT QUEUE_COUNT,
     MAX_TRIES INTEGER,
     CRASH_COUNT QUEUE_COUNT,
-    -- 1 when a worker or process died while it held this task; 2 when a worker did so again. A suspect is claimed alone.
+    -- 1 when a worker or process died while it held this task; 2 when a worker did so again. A suspect is claimed
+    -- alone.
     -- Cleared when it survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     -- Its caller gave it an id, which is in QUEUE_TASK_ID.
@@ -122,11 +127,11 @@ CREATE TABLE QUEUE_TASK (
         AND MAX_TRIES IS NULL AND EXPIRE_TIME IS NULL AND NOT (HAS_TASK_ID OR IS_STEP OR HAS_INPUTS OR HAS_EXTRAS)
         THEN IIF(HAS_HOLDS, ';1:', ';0:') END),
     -- Why it is tried again.
-    ERROR_MSG BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
-    ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8,
-    CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    ERROR_MSG QUEUE_LONG_TEXT,
+    ENQUEUED_BY QUEUE_USER,
+    CONTENT_TYPE QUEUE_NAME NOT NULL,
     -- Up to 2000 bytes here; a larger payload is in QUEUE_PAYLOAD and this is NULL.
-    PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS
+    PAYLOAD QUEUE_INLINE
 )^
 CREATE INDEX QUEUE_TASK_CLAIM ON QUEUE_TASK (STATE, QUEUE, PRIORITY_RANK, START_TIME, ID)^
 -- Leads to what is due. A claim does not change its key; and its entries go as rows go: those of an expression index
@@ -135,14 +140,14 @@ CREATE INDEX QUEUE_TASK_DUE ON QUEUE_TASK (DUE_TIME)^
 
 CREATE TABLE QUEUE_PAYLOAD (
     ID BIGINT NOT NULL PRIMARY KEY,
-    DATA BLOB SUB_TYPE BINARY NOT NULL
+    DATA QUEUE_BINARY NOT NULL
 )^
 
 -- Ids given by callers: one id is enqueued once, for as long as its task or its outcome is known.
 -- An index key has room for a quarter of a page; UTF8 takes four bytes a character, so the key is a hash of the id.
 CREATE TABLE QUEUE_TASK_ID (
     TASK_HASH BINARY(32) NOT NULL,
-    TASK_ID VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    TASK_ID QUEUE_TEXT NOT NULL,
     ID BIGINT NOT NULL,
     CONSTRAINT QUEUE_TASK_ID_TAKEN PRIMARY KEY (TASK_HASH)
 )^
@@ -152,7 +157,7 @@ CREATE INDEX QUEUE_TASK_ID_ID ON QUEUE_TASK_ID (ID)^
 CREATE TABLE QUEUE_REDIRECT (
     ID BIGINT NOT NULL PRIMARY KEY,
     TO_ID BIGINT NOT NULL,
-    ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8
+    ENQUEUED_BY QUEUE_USER
 )^
 CREATE INDEX QUEUE_REDIRECT_TO ON QUEUE_REDIRECT (TO_ID)^
 
@@ -217,11 +222,11 @@ CREATE INDEX QUEUE_HOLD_LINE ON QUEUE_HOLD (OWNER_ID, LANE, SORT_KEY, TASK_ID)^
 CREATE TABLE QUEUE_NOTE (
     OWNER_ID INTEGER NOT NULL,
     ID BIGINT NOT NULL,
-    KIND CHAR(1) CHARACTER SET ASCII NOT NULL,
+    KIND QUEUE_MARK NOT NULL,
     LANE BIGINT NOT NULL,
     TASK_ID BIGINT NOT NULL,
     -- Which queue may be able to do something about it.
-    QUEUE VARCHAR(63) CHARACTER SET ASCII,
+    QUEUE QUEUE_NAME,
     CONSTRAINT QUEUE_NOTE_ID PRIMARY KEY (OWNER_ID, ID)
 )^
 CREATE INDEX QUEUE_NOTE_QUEUE ON QUEUE_NOTE (QUEUE, OWNER_ID)^
@@ -229,7 +234,7 @@ CREATE INDEX QUEUE_NOTE_QUEUE ON QUEUE_NOTE (QUEUE, OWNER_ID)^
 -- What a queue is told beside its tasks. A queue without anything of that has no row: a claim from it, and an enqueue
 -- into it, read one key.
 CREATE TABLE QUEUE_POLICY (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL PRIMARY KEY,
+    QUEUE QUEUE_NAME NOT NULL PRIMARY KEY,
     -- 1 since subscriptions bring tasks to it, limits hold tasks of it back, or tasks of it follow groups: a claim asks
     -- these first (FBTASKS_CORE.FEED).
     FED QUEUE_FLAG,
@@ -240,28 +245,28 @@ CREATE TABLE QUEUE_POLICY (
     LIMIT_ID INTEGER,
     -- How many tasks that have not ended it holds at most (NULL: any number), and what becomes of one more.
     MAX_LENGTH INTEGER CHECK (MAX_LENGTH > 0),
-    WHEN_FULL VARCHAR(11) CHARACTER SET ASCII CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
+    WHEN_FULL QUEUE_WORD CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
     -- 1 when it is open in its rows of QUEUE_SHIFT alone.
     WINDOWED QUEUE_FLAG,
     -- Milliseconds after which a ready task is on a level with one whose priority is one higher (NULL: never).
     AGE_MS BIGINT CHECK (AGE_MS > 0),
     -- What the code of which app says of it, as JSON, with its hash.
-    APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
-    HASH CHAR(64) CHARACTER SET ASCII
+    APP QUEUE_TEXT,
+    DEFINITION QUEUE_LONG_TEXT,
+    HASH QUEUE_HASH
 )^
 
 -- Names of tasks that are paused (PAUSED 1), and of those that go on, and are brought back from being parked (0). A
 -- name may be there twice.
 CREATE TABLE QUEUE_RULE (
     ROW_NO BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    NAME QUEUE_TEXT NOT NULL,
     PAUSED QUEUE_FLAG
 )^
 
 -- Which limits hold back tasks of which queues, and which subscriptions bring some. A pair may be there twice.
 CREATE TABLE QUEUE_FEEDER (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
     OWNER_ID INTEGER NOT NULL,
     -- When it may let something in next, whatever is noted; NULL: never.
     DUE_TIME TIMESTAMP,
@@ -282,7 +287,7 @@ CREATE TABLE QUEUE_DISPATCH (
     -- transaction and the BACK_ID for it.
     BACK_ID BIGINT DEFAULT 0 NOT NULL,
     BACK_TX BIGINT,
-    ELDERS VARCHAR(1900) CHARACTER SET ASCII DEFAULT '' NOT NULL,
+    ELDERS QUEUE_FEW_IDS DEFAULT '' NOT NULL,
     -- The lane that was looked at last, so that all have their turn.
     LAST_LANE BIGINT DEFAULT -9223372036854775807 NOT NULL,
     -- How many changes have been given out so far.
@@ -302,7 +307,7 @@ CREATE TABLE QUEUE_DISPATCH (
 -- free. NO_ is not a key: who gives one back never waits or fails for another one's. It has no meaning; it spreads
 -- those who look.
 CREATE TABLE QUEUE_PLACE (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
     NO_ INTEGER NOT NULL,
     ROW_NO BIGINT GENERATED BY DEFAULT AS IDENTITY,
     CONSTRAINT QUEUE_PLACE_NO PRIMARY KEY (QUEUE, NO_, ROW_NO)
@@ -310,7 +315,7 @@ CREATE TABLE QUEUE_PLACE (
 
 -- When a queue with a window is open: the next weeks, as workers compute them (fbtasks/tasks/windows.py).
 CREATE TABLE QUEUE_SHIFT (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
     OPEN_TIME TIMESTAMP NOT NULL,
     CLOSE_TIME TIMESTAMP NOT NULL,
     ROW_NO BIGINT GENERATED BY DEFAULT AS IDENTITY,
@@ -320,8 +325,8 @@ CREATE TABLE QUEUE_SHIFT (
 -- Finished tasks: succeeded (10), failed (11), cancelled (12).
 CREATE TABLE QUEUE_HISTORY (
     ID BIGINT NOT NULL PRIMARY KEY,
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    NAME QUEUE_TEXT NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
     STATE SMALLINT NOT NULL,
     PRIORITY_RANK SMALLINT NOT NULL,
     PRIORITY COMPUTED BY (-PRIORITY_RANK),
@@ -342,30 +347,30 @@ CREATE TABLE QUEUE_HISTORY (
     DELAYS_START BOOLEAN DEFAULT FALSE NOT NULL,
     DELAYS_EXPIRY BOOLEAN DEFAULT FALSE NOT NULL,
     SOURCE_ID INTEGER,
-    WORKER VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8,
-    ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    ERROR_MSG BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
-    TRACEBACK BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
-    CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS,
+    WORKER QUEUE_TEXT,
+    ENQUEUED_BY QUEUE_USER,
+    ERROR_TYPE QUEUE_TEXT,
+    ERROR_MSG QUEUE_LONG_TEXT,
+    TRACEBACK QUEUE_LONG_TEXT,
+    CONTENT_TYPE QUEUE_NAME NOT NULL,
+    PAYLOAD QUEUE_INLINE,
     -- The result, or for a failure the arguments of its exception. Larger ones are in QUEUE_RESULT.
-    RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII,
-    RESULT VARCHAR(2000) CHARACTER SET OCTETS
+    RESULT_TYPE QUEUE_NAME,
+    RESULT QUEUE_INLINE
 )^
 CREATE DESCENDING INDEX QUEUE_HISTORY_STATE ON QUEUE_HISTORY (STATE, FINISH_TIME)^
 
 CREATE TABLE QUEUE_RESULT (
     ID BIGINT NOT NULL PRIMARY KEY,
-    DATA BLOB SUB_TYPE BINARY NOT NULL
+    DATA QUEUE_BINARY NOT NULL
 )^
 
 -- The register of the living: the processes that work on tasks, and those that consume messages. Each renews its
 -- lease by heartbeats; of one that is dead the others of its kind take over what it holds.
 CREATE TABLE QUEUE_PROCESS (
     ID BIGINT NOT NULL PRIMARY KEY,
-    KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('worker', 'consumer')),
-    HOST VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    KIND QUEUE_WORD NOT NULL CHECK (KIND IN ('worker', 'consumer')),
+    HOST QUEUE_TEXT NOT NULL,
     -- The hash of HOST when the process registered, by which neighbours are found: HOST is too long for an index.
     HOST_KEY BIGINT,
     PID INTEGER NOT NULL,
@@ -377,13 +382,13 @@ CREATE TABLE QUEUE_PROCESS (
     -- 1 when some of the tasks that it held were given back, and the rest was locked by another transaction.
     PARTLY_RELEASED QUEUE_FLAG,
     -- Of a worker.
-    NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
+    NAME QUEUE_TEXT,
     DRAINING BOOLEAN DEFAULT FALSE NOT NULL,
     QUEUES BLOB SUB_TYPE TEXT CHARACTER SET ASCII,
     POOL VARCHAR(31) CHARACTER SET ASCII,
     CONCURRENCY INTEGER,
     VERSION VARCHAR(31) CHARACTER SET ASCII,
-    TASKS BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
+    TASKS QUEUE_LONG_TEXT,
     -- The features of other distributions that it has, each between spaces.
     FEATURES VARCHAR(2000) CHARACTER SET ASCII DEFAULT '' NOT NULL,
     -- Of a consumer: how often a message that it claims may have come back; NULL: any number of times.
@@ -397,7 +402,7 @@ CREATE INDEX QUEUE_PROCESS_HOST ON QUEUE_PROCESS (KIND, HOST_KEY, ID)^
 -- FBTASKS_WORKER.FOLD_STATS.
 CREATE TABLE QUEUE_STAT (
     HOUR_TIME TIMESTAMP NOT NULL,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
     WORKER_ID BIGINT NOT NULL,
     SLOT INTEGER NOT NULL,
     SUCCEEDED BIGINT DEFAULT 0 NOT NULL,
@@ -414,7 +419,7 @@ CREATE TABLE QUEUE_STAT (
 -- FBTASKS_WORKER.COLLECT), in the order of NO_. Those of a feature come with it.
 CREATE TABLE QUEUE_COLLECTED (
     NO_ SMALLINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
-    TABLE_NAME VARCHAR(63) CHARACTER SET ASCII NOT NULL
+    TABLE_NAME QUEUE_NAME NOT NULL
 )^
 
 COMMIT^

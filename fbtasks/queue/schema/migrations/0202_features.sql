@@ -2,7 +2,7 @@
 SET TERM ^ ;
 
 CREATE TABLE QUEUE_FEATURE (
-    NAME VARCHAR(63) CHARACTER SET ASCII NOT NULL PRIMARY KEY,
+    NAME QUEUE_NAME NOT NULL PRIMARY KEY,
     -- The last of the migrations of its own.
     VERSION INTEGER NOT NULL,
     -- Which hooks (hooks.sql) PACKAGE has procedures for, divided by spaces. FBTASKS_HOOKS is made from these rows,
@@ -10,14 +10,14 @@ CREATE TABLE QUEUE_FEATURE (
     HOOKS VARCHAR(1000) CHARACTER SET ASCII DEFAULT '' NOT NULL,
     -- Of a feature of this distribution without the generation; of another one with its version. NULL: it is being
     -- made.
-    PACKAGE VARCHAR(63) CHARACTER SET ASCII
+    PACKAGE QUEUE_NAME
 )^
 
 -- What features of other distributions have to say about a task. A worker that lacks one of them parks the task. The
 -- rows go with the task, and of one that has failed or was cancelled with its history.
 CREATE TABLE QUEUE_EXTRA (
     TASK_ID BIGINT NOT NULL,
-    FEATURE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    FEATURE QUEUE_NAME NOT NULL,
     DATA VARCHAR(4000) CHARACTER SET OCTETS NOT NULL,
     CONSTRAINT QUEUE_EXTRA_TASK PRIMARY KEY (TASK_ID, FEATURE)
 )^

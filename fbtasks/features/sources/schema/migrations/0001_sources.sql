@@ -7,17 +7,17 @@ CREATE EXCEPTION QUEUE_BAD_EVENT 'an event cannot be raised like that'^
 -- Which tasks come from which table, event or polled table. Written when definitions are applied, and by operators.
 CREATE TABLE QUEUE_SUBSCRIPTION (
     ID INTEGER NOT NULL PRIMARY KEY,
-    KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('change', 'event', 'poll')),
-    APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    KIND QUEUE_WORD NOT NULL CHECK (KIND IN ('change', 'event', 'poll')),
+    APP QUEUE_TEXT NOT NULL,
     -- The task that is called.
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    NAME QUEUE_TEXT NOT NULL,
     -- The table, or the event.
-    SOURCE VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    SOURCE QUEUE_TEXT NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
     PRIORITY_RANK QUEUE_RANK,
     -- In which order: 'key', one task at a time for each lane; 'total', one for all; 'none', one for each change or
     -- batch.
-    ORDERING VARCHAR(5) CHARACTER SET ASCII NOT NULL CHECK (ORDERING IN ('key', 'total', 'none')),
+    ORDERING QUEUE_WORD NOT NULL CHECK (ORDERING IN ('key', 'total', 'none')),
     -- The most changes that one task is given.
     MOST INTEGER NOT NULL,
     -- 1 when a lane stays shut after a task that failed, until that is retried or discarded.
@@ -29,26 +29,28 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
     QUIET_MS BIGINT DEFAULT 0 NOT NULL,
     -- 'active'; 'paused': changes are kept, and not given out; 'silent': none are noted; 'orphaned': its code is
     -- gone, changes are kept; 'dropped': it goes as soon as no older statement can write for it.
-    STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'paused', 'silent', 'orphaned',
+    STATE QUEUE_WORD NOT NULL CHECK (STATE IN ('active', 'paused', 'silent', 'orphaned',
         'dropped')),
     -- What operators want of STATE, whatever the code says: 'paused', 'silent' or NULL.
-    HELD VARCHAR(8) CHARACTER SET ASCII CHECK (HELD IN ('paused', 'silent')),
+    HELD QUEUE_WORD CHECK (HELD IN ('paused', 'silent')),
     -- 1 when another one has taken its place: it goes when what it has is done.
     ENDS QUEUE_FLAG,
     -- What the code says, as JSON, with its hash; and which version of it that is.
-    DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
+    DEFINITION QUEUE_LONG_TEXT NOT NULL,
+    HASH QUEUE_HASH NOT NULL,
     VERSION INTEGER NOT NULL,
     -- Since when the trigger is as it is, the hash of its source, and that of the text of which it was made: the
     -- engine writes some of it in its own way.
     ACTIVE_TIME TIMESTAMP,
-    TRIGGER_HASH CHAR(64) CHARACTER SET ASCII,
-    TEXT_HASH CHAR(64) CHARACTER SET ASCII,
+    TRIGGER_HASH QUEUE_HASH,
+    TEXT_HASH QUEUE_HASH,
     -- The first of the IDs that were set aside before the trigger was active, for rows that existed already.
     FIRST_ID BIGINT,
-    -- Of the handler of an event, while it is active: DIRECT of its row in QUEUE_HANDLER.
+    -- Of the handler of an event: which one, and while it is active DIRECT of its row in QUEUE_HANDLER.
+    EVENT QUEUE_NAME,
     DIRECT SMALLINT DEFAULT 0 NOT NULL
 )^
+CREATE INDEX QUEUE_SUBSCRIPTION_EVENT ON QUEUE_SUBSCRIPTION (EVENT)^
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 
 -- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.FEED. Its key has a number of
@@ -66,24 +68,19 @@ CREATE TABLE QUEUE_CHANGE (
     ID BIGINT NOT NULL,
     RAISE_TIME TIMESTAMP NOT NULL,
     -- A JSON object; one of more than 2000 bytes is in LARGE.
-    DATA VARCHAR(2000) CHARACTER SET OCTETS,
-    LARGE BLOB SUB_TYPE BINARY,
+    DATA QUEUE_INLINE,
+    LARGE QUEUE_BINARY,
     CONSTRAINT QUEUE_CHANGE_LANE UNIQUE (SUBSCRIPTION_ID, NEWS, LANE, ID)
 )^
 
--- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is
--- silent, and the event is neither given to it nor kept for it. KEYED: 1 when those of one order key keep their
--- order; else the log has one lane.
-CREATE TABLE QUEUE_HANDLER (
-    EVENT VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    SUBSCRIPTION_ID INTEGER NOT NULL,
-    DIRECT SMALLINT NOT NULL,
-    KEYED QUEUE_FLAG,
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    PRIORITY_RANK QUEUE_RANK,
-    CONSTRAINT QUEUE_HANDLER_EVENT PRIMARY KEY (EVENT, SUBSCRIPTION_ID)
-)^
+-- What the raising of an event reads. DIRECT: 0 it goes through the log, which keeps it while the handler is not
+-- active; 1 only with an order key; 2 never; -1 it is silent, and the event is neither given to it nor kept for it.
+-- KEYED: 1 when those of one order key keep their order; else the log has one lane.
+CREATE VIEW QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, KEYED, NAME, QUEUE, PRIORITY_RANK)
+AS
+    SELECT EVENT, ID, CASE STATE WHEN 'active' THEN DIRECT WHEN 'silent' THEN -1 ELSE 0 END,
+            IIF(ORDERING = 'key', 1, 0), NAME, QUEUE, PRIORITY_RANK
+        FROM QUEUE_SUBSCRIPTION WHERE EVENT IS NOT NULL AND ENDS = 0 AND STATE <> 'dropped'^
 
 INSERT INTO QUEUE_COLLECTED (TABLE_NAME) VALUES ('QUEUE_CHANGE')^
 

@@ -21,7 +21,7 @@ CREATE TABLE QUEUE_GROUP (
     -- 1 when what follows is given the errors of members that fail.
     COLLECTS QUEUE_FLAG,
     -- Whose workers are to look at it when two members have ended at once.
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL
+    QUEUE QUEUE_NAME NOT NULL
 )^
 
 -- The members of groups. DONE: 0 it has not ended, 1 it has succeeded, 2 it has failed or was cancelled.
