@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from fbtasks.database.database import Database
@@ -36,23 +36,23 @@ class ClosedKey:
 class LimitRow:
     """A limit as the database has it, and as it counts: with what operators said."""
 
-    name: str | None
+    name: str | None = None
     """None: tasks wait for a limit that no app has defined."""
-    app: str | None
-    kind: str | None
+    app: str | None = None
+    kind: str | None = None
     """``at_once``, ``rate``, ``ordered``, ``unique``, ``batch``, ``queue`` (of a queue); None when it is not known."""
-    at_once: int | None
-    rate: str | None
-    burst: int | None
-    set: list[str]
+    at_once: int | None = None
+    rate: str | None = None
+    burst: int | None = None
+    set: list[str] = field(default_factory=list)
     """What operators said: ``at_once``, ``rate``, ``burst``."""
-    code_at_once: int | None
+    code_at_once: int | None = None
     """What the code says, and counts when it is reset."""
-    code_rate: str | None
-    code_burst: int | None
-    batch: int | None
+    code_rate: str | None = None
+    code_burst: int | None = None
+    batch: int | None = None
     """How many calls are let in together."""
-    wait: float | None
+    wait: float | None = None
     """Seconds that the oldest of them waits for so many."""
     state: str
     """``active``; ``orphaned``: the code has it no more; ``undefined``."""
@@ -61,7 +61,7 @@ class LimitRow:
     waiting: int
     keys: int
     """Keys of which a task is in or waits."""
-    closed: list[ClosedKey]
+    closed: list[ClosedKey] = field(default_factory=list)
 
 
 def list_limits(database: Database) -> list[LimitRow]:
@@ -70,8 +70,8 @@ def list_limits(database: Database) -> list[LimitRow]:
     def read(session: Session) -> list[LimitRow]:
         loads, closed = admission.loads(session), admission.closed(session)
         shown = [_shown(row, loads.get(row.id, Load()), closed) for row in admission.read(session)]
-        missing = [_undefined(loads.get(number, Load(waiting=many))) for number, many in _unknown(session)]
-        return shown + missing
+        missing = [loads.get(number, Load(waiting=many)) for number, many in _unknown(session)]
+        return shown + [LimitRow(state="undefined", **load._asdict()) for load in missing]
 
     return database.use(read)
 
@@ -105,16 +105,8 @@ def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
         set=[name for name, value in said.items() if value is not None],
         code_at_once=row.at_once, code_rate=None if row.period is None else rate_text(row.period), code_burst=row.burst,
         batch=row.batch, wait=None if row.batch is None else row.wait_ms / 1000, state=row.state,
-        inside=load.inside, waiting=load.waiting, keys=load.keys,
         closed=[ClosedKey(each.task, each.since, each.waiting) for each in closed if each.limit == row.id],
-    )  # fmt: skip
-
-
-def _undefined(load: Load) -> LimitRow:
-    return LimitRow(
-        name=None, app=None, kind=None, at_once=None, rate=None, burst=None, set=[], code_at_once=None, code_rate=None,
-        code_burst=None, batch=None, wait=None, state="undefined",
-        inside=load.inside, waiting=load.waiting, keys=load.keys, closed=[],
+        **load._asdict(),
     )  # fmt: skip
 
 
