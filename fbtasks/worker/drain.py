@@ -99,18 +99,18 @@ class Drain:
 
     def look_at_schema(self, version: int, *, anew: bool) -> None:
         """Begins when the schema, of *version* now, is not the one that this worker works with, or was made *anew*."""
-        if self.begun:
+        ours = latest_version()
+        if self.begun or (version == ours and not anew):
             return
-        if anew and version == latest_version():
+        if version == ours:
             logger.warning("The packages of the queue were made anew: this worker drains and starts afresh.")
-            self.begin(outdated=True)
-        if version != latest_version():
+        else:
             logger.warning(
                 "The schema has version %d now, and this worker works with %d: it drains and starts afresh.",
                 version,
-                latest_version(),
+                ours,
             )
-            self.begin(outdated=True)
+        self.begin(outdated=True)
 
     def leave_database(self, error: DatabaseReplaced) -> None:
         """Begins since the worker's connections are to a database that no new connection finds."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import selectors
+import select
 import signal
 import threading
 from types import FrameType
@@ -69,18 +69,19 @@ class Signals:
             end_by(number)
 
     def _listen(self, read: int) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(read, selectors.EVENT_READ)
-            while True:
-                numbers = os.read(read, 64) if selector.select(self._patience()) else b""
-                with self._lock:
-                    if self._closed:
-                        return
-                    for number in numbers:
-                        if number in self._heard:
-                            self._take(signal.Signals(number))
-                    if self._patience() == 0:
-                        self._halt()
+        poll = select.poll()
+        poll.register(read, select.POLLIN)
+        while True:
+            patience = self._patience()
+            numbers = os.read(read, 64) if poll.poll(None if patience is None else 1000 * patience) else b""
+            with self._lock:
+                if self._closed:
+                    return
+                for number in numbers:
+                    if number in self._heard:
+                        self._take(signal.Signals(number))
+                if self._patience() == 0:
+                    self._halt()
 
     def _patience(self) -> float | None:
         """Seconds that the task in the main thread still has; None without end."""

@@ -77,9 +77,11 @@ def set_up(options: LogOptions, *, waits: bool = True) -> None:
     package = logging.getLogger("fbtasks")
     if package.level == logging.NOTSET:
         package.setLevel(options.level)
-    for logger in (package, *_descendants(package)):
-        logger.disabled = False  # as dictConfig leaves all that it does not name
-        _shield(logger)
+    for name in [*logging.Logger.manager.loggerDict]:
+        if f"{name}.".startswith("fbtasks."):
+            logger = logging.getLogger(name)
+            logger.disabled = False  # as dictConfig leaves all that it does not name
+            _shield(logger)
 
 
 def finish() -> None:
@@ -102,13 +104,6 @@ def _is_default(handler: logging.Handler) -> bool:
     with suppress(Exception):  # the application's formatter may want what this record does not have
         return handler.formatter.format(probe) == logging.Formatter(logging.BASIC_FORMAT).format(probe)
     return False
-
-
-def _descendants(package: logging.Logger) -> list[logging.Logger]:
-    found = logging.Logger.manager.loggerDict.values()
-    return [
-        logger for logger in found if isinstance(logger, logging.Logger) and logger.name.startswith(f"{package.name}.")
-    ]
 
 
 def _shield(logger: logging.Logger) -> None:
