@@ -64,24 +64,24 @@ def connect(
             except Exception:
                 discard(connection)
                 raise
+            if facts.version < 5.0:
+                connection.close()
+                raise SchemaError(
+                    f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
+                    "Upgrade the server, or keep the queue in an embedded file."
+                )
             fork.note(connection)
     met(facts)
     return connection
 
 
 def _enter(connection: Any, url: DatabaseURL) -> Facts:
-    """What the database of a new connection says of itself. Raises :class:`SchemaError` when it is too old."""
+    """What the database of a new connection says of itself."""
     with watchdog.guard(connection, embedded=url.embedded):
         if url.embedded:
             with mutex_repair.entering(library.lock_directory(url)):  # the right moment for this process's engine
                 connection._att.que_events(no_callback(), b"\x01")  # no events; given back as nothing refers to it
-        facts = ask(connection)
-    if facts.version < 5.0:
-        raise SchemaError(
-            f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
-            "Upgrade the server, or keep the queue in an embedded file."
-        )
-    return facts
+        return ask(connection)
 
 
 def database_exists(url: DatabaseURL) -> bool:
