@@ -408,7 +408,7 @@ class FBTasks(AnswersCelery):
         known: Any = self.task_options if task.is_called else self.fed_options
         own: Any = type(task.options)
         for name, option in options_of(own).items():
-            if name not in options_of(known) and getattr(task.options, name) != option.default:
+            if name not in options_of(known) and getattr(task.options, name) != option.parameter.default:
                 raise TaskDefinitionError(
                     f"the task {task.name!r} has {name}=, which is an option of a feature that the app {self.name!r} "
                     "was made without: add the feature to features=[...], or leave the option out."

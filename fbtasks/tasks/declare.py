@@ -47,27 +47,27 @@ def given(default: object, *, repr: bool = True) -> Any:
 class Option(NamedTuple):
     """An option as its line declares it."""
 
-    type: Any
+    parameter: inspect.Parameter
+    """Its name, type and default."""
     check: Check | None
-    default: Any
-    kind: Any
 
 
 @cache
 def options_of(declared: Any) -> Mapping[str, Option]:
     """The options that *declared*, a dataclass or a TypedDict, declares, by their names."""
     if is_dataclass(declared):
-        return {each.name: _option(each.type, each.default, bool(each.kw_only)) for each in fields(declared)}
-    return {name: _option(annotation, None, True) for name, annotation in declared.__annotations__.items()}
+        return {each.name: _option(each.name, each.type, each.default, bool(each.kw_only)) for each in fields(declared)}
+    return {name: _option(name, annotation, None, True) for name, annotation in declared.__annotations__.items()}
 
 
-def _option(annotation: Any, default: Any, kw_only: bool) -> Option:
+def _option(name: str, annotation: Any, default: Any, kw_only: bool) -> Option:
     check = next(iter(getattr(annotation, "__metadata__", ())), None)
     kind = annotation if check is None else annotation.__origin__
     if getattr(kind, "__origin__", None) is Given:
         kind = kind.__args__[0]
     position = inspect.Parameter.KEYWORD_ONLY if kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return Option(kind, check, inspect.Parameter.empty if default is MISSING else default, position)
+    default = inspect.Parameter.empty if default is MISSING else default
+    return Option(inspect.Parameter(name, position, default=default, annotation=kind), check)
 
 
 def refuse_unknown(
@@ -129,15 +129,8 @@ def shows(*declared: Any) -> Callable[[F], F]:
         own = inspect.signature(function)
         hidden = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         kept = {name: each for name, each in own.parameters.items() if each.kind not in hidden}
-        options = {each.name: each for some in declared for each in _parameters(some)}
+        options = {name: each.parameter for some in declared for name, each in options_of(some).items()}
         function.__signature__ = own.replace(parameters=[*(kept | (options | kept)).values()])  # type: ignore[attr-defined]
         return function
 
     return decorate
-
-
-def _parameters(declared: Any) -> list[inspect.Parameter]:
-    return [
-        inspect.Parameter(name, option.kind, default=option.default, annotation=option.type)
-        for name, option in options_of(declared).items()
-    ]

@@ -137,8 +137,8 @@ def test_every_option_is_described_with_its_default(declared, heading):
         options = {name: options[name] for name in options.keys() - of_tasks}
     assert table.keys() - ({"args", "kwargs"} - options.keys()) == options.keys()
     for name, option in options.items():
-        said = table[name]
-        assert said == as_said(option.default) or (option.default is None and said in SAID_OTHERWISE), name
+        said, default = table[name], option.parameter.default
+        assert said == as_said(default) or (default is None and said in SAID_OTHERWISE), name
 
 
 def test_every_option_of_every_command_is_described_and_exists():

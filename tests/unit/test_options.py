@@ -52,7 +52,8 @@ def test_a_signature_has_the_declared_options_and_their_defaults(function: Calla
         if parameter.kind is parameter.KEYWORD_ONLY
     }
     options = options_of(declared)
-    assert shown == {name: o.default for name, o in options.items() if o.kind is inspect.Parameter.KEYWORD_ONLY}
+    of_record = {name: each.parameter for name, each in options.items()}
+    assert shown == {name: each.default for name, each in of_record.items() if each.kind is each.KEYWORD_ONLY}
     assert len(shown) >= len(options) - 2  # the name and the url of an app are not among them
 
 
