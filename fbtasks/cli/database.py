@@ -73,10 +73,10 @@ def adopt(command: Command, promoted: bool, yes: bool) -> None:
 @click.option("--revoke", is_flag=True, help="Take the role from them instead.")
 def grant(command: Command, role: str, users: tuple[str, ...], revoke: bool) -> None:
     """Let users of a server enqueue, work or operate, and no more than that."""
-    found = (service.revoke if revoke else service.grant)(command.database, role, users)
-    text = "\n".join(_sentence(change, role, revoke) for change in found.users)
-    command.answer({"role": role, "revoked": revoke, "users": found.users}, text)
-    for name in found.unknown:
+    changes, unknown = (service.revoke if revoke else service.grant)(command.database, role, users)
+    text = "\n".join(_sentence(change, role, revoke) for change in changes)
+    command.answer({"role": role, "revoked": revoke, "users": changes}, text)
+    for name in unknown:
         say(f"Note: the server has no user {name} yet. In SQL: CREATE USER {name} PASSWORD '...'", err=True)
     if command.app.settings.url.embedded:
         say(

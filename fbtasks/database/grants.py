@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from fbtasks.database.schema import Part, grants, ours
+from fbtasks.database.schema import Part, Right, grants, ours
 from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseError, StatementRefused
 from fbtasks.firebird.session import Session
 
@@ -26,25 +26,6 @@ _LETTERS: Final = {
 """Privileges, each with its kind of object, by the letters of RDB$USER_PRIVILEGES."""
 _REGULAR: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _LONGEST: Final = 63
-
-
-class Right(NamedTuple):
-    """One right of one role."""
-
-    privilege: str
-    kind: str
-    name: str
-    role: str
-
-    @property
-    def grant(self) -> str:
-        """The statement that grants it."""
-        return f"GRANT {self.privilege} ON {self.kind} {self.name} TO ROLE {self.role}"
-
-    @property
-    def revoke(self) -> str:
-        """The statement that revokes it."""
-        return f"REVOKE {self.privilege} ON {self.kind} {self.name} FROM ROLE {self.role}"
 
 
 def user_name(text: str) -> str:
@@ -154,8 +135,7 @@ def _possible(session: Session, parts: Iterable[Part]) -> Iterator[Right]:
         objects.setdefault((kind, base), []).append(name)
     for line in grants(*parts):
         for name in objects.get((line.kind, line.name), ()):
-            for role in line.roles:
-                yield Right(line.privilege, line.kind, name, role)
+            yield line._replace(name=name)
 
 
 def _quoted(name: str) -> str:

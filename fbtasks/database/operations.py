@@ -23,15 +23,6 @@ class RoleChange:
     """False when the user had the role already, or did not have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleChanges:
-    """What a change of a role did."""
-
-    users: list[RoleChange]
-    unknown: list[str]
-    """Those of the users that the server does not know yet."""
-
-
 def find_copy(database: Database) -> str | None:
     """Returns what makes the database a restored or moved copy, whose tasks no worker runs. None: it is none."""
     try:
@@ -47,8 +38,10 @@ def adopt(database: Database) -> None:
         schema.adopt(session)
 
 
-def grant(database: Database, role: str, users: Iterable[str]) -> RoleChanges:
+def grant(database: Database, role: str, users: Iterable[str]) -> tuple[list[RoleChange], list[str]]:
     """Grants *users* of a server one of the roles "producer", "worker" and "operator".
+
+    Returns what it did for each, and those that the server does not know yet.
 
     Raises :class:`ConfigurationError` for a role or a name that cannot be one, before anything is changed, and
     :class:`AuthenticationError` when the app's own user may not grant it.
@@ -60,16 +53,16 @@ def grant(database: Database, role: str, users: Iterable[str]) -> RoleChanges:
     return _change_role(database, change, role, users)
 
 
-def revoke(database: Database, role: str, users: Iterable[str]) -> RoleChanges:
+def revoke(database: Database, role: str, users: Iterable[str]) -> tuple[list[RoleChange], list[str]]:
     """Takes a role from *users*; their connections keep it until they end. Raises as :func:`grant` does."""
     return _change_role(database, grants.revoke, role, users)
 
 
 def _change_role(
     database: Database, change: Callable[[Session, str, str], bool], role: str, users: Iterable[str]
-) -> RoleChanges:
+) -> tuple[list[RoleChange], list[str]]:
     names = [grants.user_name(user) for user in users]
     with database.session() as session:
         changes = [RoleChange(name, change(session, role, name)) for name in names]
         unknown = [] if database.url.embedded else grants.unknown_users(session, names)
-    return RoleChanges(changes, unknown)
+    return changes, unknown

@@ -103,16 +103,26 @@ class Step(NamedTuple):
         return {each for statement in self.statements for each in made(statement)}
 
 
-class Grant(NamedTuple):
-    """An object of a ``grants.sql``, and what some roles may do with it."""
+class Right(NamedTuple):
+    """One right of one role."""
 
     privilege: str
     """EXECUTE or SELECT, and of a table of another distribution INSERT, UPDATE or DELETE."""
     kind: str
     """PACKAGE or TABLE."""
     name: str
-    """The name of the table, or of the package without its generation."""
-    roles: tuple[str, ...]
+    """The name of the table, or of the package; in a ``grants.sql`` without its generation."""
+    role: str
+
+    @property
+    def grant(self) -> str:
+        """The statement that grants it."""
+        return f"GRANT {self.privilege} ON {self.kind} {self.name} TO ROLE {self.role}"
+
+    @property
+    def revoke(self) -> str:
+        """The statement that revokes it."""
+        return f"REVOKE {self.privilege} ON {self.kind} {self.name} FROM ROLE {self.role}"
 
 
 @cache
@@ -202,7 +212,7 @@ def named_queries(generation: int) -> dict[str, str]:
 
 
 @cache
-def grants(*parts: Part) -> tuple[Grant, ...]:
+def grants(*parts: Part) -> tuple[Right, ...]:
     """What each role may do, as each ``grants.sql`` of *parts* says; with all of this distribution, when none is given.
 
     Raises :class:`ConfigurationError` for a file that cannot be one.
@@ -218,5 +228,5 @@ def grants(*parts: Part) -> tuple[Grant, ...]:
                 f"FBTASKS_OPERATOR, and has: {' '.join(statement.split()):.80}"
             )
         privileges, names, roles = (tuple(re.findall(r"\w+", match[group])) for group in (1, 3, 4))
-        found += [Grant(each, match[2], name, roles) for each in privileges for name in names]
+        found += [Right(each, match[2], name, role) for each in privileges for name in names for role in roles]
     return tuple(found)

@@ -14,7 +14,7 @@ from fbtasks.errors import SchemaError
 from fbtasks.firebird import fork, library, watchdog
 from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.ending import keep_others_out
-from fbtasks.firebird.driver.translate import translate
+from fbtasks.firebird.driver.translate import translated
 from fbtasks.firebird.embedded import lockdir, mutex_repair
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
 from fbtasks.firebird.events import no_callback
@@ -53,43 +53,35 @@ def connect(
     fork.refuse_fork()
     with fork.opening():
         library.load(url, _close_all)
-    try:
+    with translated(url, connecting=True):
         if url.host is not None:
             _probe(url.host, url.port)  # nothing of the library's yet: a fork meanwhile does no harm
-    except Exception as error:
-        raise translate(error, url, connecting=True) from error
-    with fork.opening():
-        connection, facts = _connect(url, lambda: _create(url, page_size, fill) if create else _attach(url, charset))
+        with fork.opening():
+            with preserved_signals():
+                connection = _create(url, page_size, fill) if create else _attach(url, charset)
+            try:
+                facts = _enter(connection, url)
+            except Exception:
+                discard(connection)
+                raise
+            if facts.version < 5.0:
+                connection.close()
+                raise SchemaError(
+                    f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
+                    "Upgrade the server, or keep the queue in an embedded file."
+                )
+            fork.note(connection)
     met(facts)
     return connection
 
 
-def _connect(url: DatabaseURL, attach: Callable[[], Any]) -> tuple[Any, Facts]:
-    """The connection, and what its database says of itself."""
-    try:
-        with preserved_signals():
-            connection = attach()
-    except Exception as error:
-        raise translate(error, url, connecting=True) from error
-    try:
-        with watchdog.guard(connection, embedded=url.embedded):
-            if url.embedded:
-                with mutex_repair.entering(library.lock_directory(url)):  # the right moment for this process's engine
-                    connection._att.que_events(no_callback(), b"\x01")  # no events; given back as nothing refers to it
-            facts = ask(connection)
-        if facts.version < 5.0:
-            raise SchemaError(
-                f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
-                "Upgrade the server, or keep the queue in an embedded file."
-            )
-    except SchemaError:
-        connection.close()
-        raise
-    except Exception as error:
-        discard(connection)
-        raise translate(error, url, connecting=True) from error
-    fork.note(connection)
-    return connection, facts
+def _enter(connection: Any, url: DatabaseURL) -> Facts:
+    """What the database of a new connection says of itself."""
+    with watchdog.guard(connection, embedded=url.embedded):
+        if url.embedded:
+            with mutex_repair.entering(library.lock_directory(url)):  # the right moment for this process's engine
+                connection._att.que_events(no_callback(), b"\x01")  # no events; given back as nothing refers to it
+        return ask(connection)
 
 
 def database_exists(url: DatabaseURL) -> bool:

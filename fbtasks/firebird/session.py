@@ -268,9 +268,7 @@ class Session:
             try:
                 transaction.begin()
             except StatementRefused as error:
-                if not is_read_only(error.__cause__):
-                    raise
-                transaction = Transaction(self._write_for_triggers(kind), self.url, self.queries, self)
+                _let_triggers_write(manager, error)
                 transaction.begin()
             try:
                 yield transaction
@@ -280,19 +278,7 @@ class Session:
             try:
                 transaction.commit(point)
             except StatementRefused as error:
-                if not is_read_only(error.__cause__):
-                    raise
-                self._write_for_triggers(kind)  # of what was read nothing is lost
-
-    def _write_for_triggers(self, kind: bytes) -> Any:
-        """Has transactions of a read-only *kind* be writable on this connection.
-
-        A trigger of the application's ON TRANSACTION START or COMMIT writes, and the engine calls it in read-only
-        transactions too. Others keep these, which cost no page write.
-        """
-        self._managers.pop(kind).close()
-        manager = self._managers[kind] = self.connection.transaction_manager(kind.replace(_READ_ONLY, _WRITES))
-        return manager
+                _let_triggers_write(manager, error)  # of what was read nothing is lost
 
     @contextmanager
     def transaction_beside(self) -> Iterator[Transaction]:
@@ -419,3 +405,14 @@ class Session:
         for kept in self.statements.values():
             kept.clear()
         self._managers.clear()
+
+
+def _let_triggers_write(manager: Any, error: StatementRefused) -> None:
+    """Has read-only transactions of *manager* be writable from now on. Raises *error* unless it comes of that.
+
+    A trigger of the application's ON TRANSACTION START or COMMIT writes, and the engine calls it in read-only
+    transactions too. Other connections keep these, which cost no page write.
+    """
+    if not is_read_only(error.__cause__):
+        raise error
+    manager.default_tpb = manager.default_tpb.replace(_READ_ONLY, _WRITES)

@@ -275,12 +275,12 @@ def test_a_copy_is_found_and_adopted(app):
 
 def test_roles_are_granted_and_revoked(app):
     def changed(change, *users):
-        return {found.user: found.changed for found in change(app.database, "worker", users).users}
+        return {found.user: found.changed for found in change(app.database, "worker", users)[0]}
 
     assert changed(database.grant, "ann", '"web-app"') == {"ANN": True, "web-app": True}
     assert changed(database.grant, "ann", "bob") == {"ANN": False, "BOB": True}
     assert changed(database.revoke, "ann", "eve") == {"ANN": True, "EVE": False}
-    unknown = database.grant(app.database, "producer", ["nosuch"]).unknown
+    unknown = database.grant(app.database, "producer", ["nosuch"])[1]
     with app.database.session() as session:
         sees_users = not app.settings.url.embedded and len(session.read("users")) > 1
     assert unknown == (["NOSUCH"] if sees_users else [])

@@ -6,6 +6,7 @@ task's call has ended.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,6 +15,8 @@ from fbtasks.errors import TaskDefinitionError
 from fbtasks.firebird.driver.translate import translate, was_cancelled
 from fbtasks.firebird.session import INSERT, Session, Transaction
 
+_NUMBER: Final = b"\x04"
+"""isc_info_tra_id."""
 _BEGINNINGS: Final = 5
 """How many times a transaction is begun before a request to cancel counts."""
 _REMEDY: Final = (
@@ -31,7 +34,13 @@ class TaskTransaction(Transaction):
         self.connection = session.connection
         """What the task is lent."""
         self._begun = self.driver._tra
-        self._number = self.driver.info.id
+        self._number = self._ask_number()
+
+    def _ask_number(self) -> bytes:
+        """The number of the transaction, as the engine answers it. The driver's own way takes ten times as long."""
+        answer = ctypes.create_string_buffer(32)
+        self.driver._tra.get_info(_NUMBER, answer)
+        return answer.raw
 
     @property
     def ended(self) -> bool:
@@ -42,7 +51,7 @@ class TaskTransaction(Transaction):
         if self.driver._tra is not self._begun:
             return True
         try:
-            return bool(self.driver.info.id != self._number)
+            return self._ask_number() != self._number
         except Exception:  # noqa: BLE001  # the connection is lost, and whoever uses it next is told
             return False
 

@@ -220,9 +220,9 @@ def _has(error: BaseException | None, codes: set[int]) -> bool:
 
 
 @contextmanager
-def translated(url: DatabaseURL | None = None) -> Iterator[None]:
+def translated(url: DatabaseURL | None = None, *, connecting: bool = False) -> Iterator[None]:
     """Translates what the block raises."""
     try:
         yield
     except Exception as error:
-        raise translate(error, url) from error
+        raise translate(error, url, connecting=connecting) from error
