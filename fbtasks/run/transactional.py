@@ -86,7 +86,8 @@ class TransactionalRunner:
                 return self._runner.refused(claim, error)
 
     def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, note: Note | None) -> RunResult:
-        result = self._runner.run(claim, transaction, note)
+        with transaction.lent():
+            result = self._runner.run(claim, transaction, note)
         (_, outcome, elapsed, _), _, raised, done, _ = result
         misuse = transaction.misuse()
         if misuse is not None:

@@ -59,14 +59,15 @@ def manager(connection):
         pass
 
 
-ENDS = {
+REFUSED = {
     "commit": lambda c: c.commit(),
     "rollback": lambda c: c.rollback(),
     "commit retaining": lambda c: c.commit(retaining=True),
     "rollback retaining": lambda c: c.rollback(retaining=True),
-    "commit, begin": lambda c: (c.commit(), c.begin()),
     "begin": lambda c: c.begin(),
     "manager": manager,
+}
+ENDS = {
     "manager close": lambda c: c.main_transaction.close(),
     "COMMIT": sql("COMMIT"),
     "rollback in SQL": sql(" -- now\n rollback work"),
@@ -74,6 +75,36 @@ ENDS = {
     "prepared": prepared,
     "immediate": lambda c: c.execute_immediate("COMMIT WORK"),
 }
+
+
+def test_a_task_may_not_end_its_transaction(app):
+    """It fails for good, nothing of it remains, and the next task has a connection that serves."""
+    runs = []
+
+    @app.task(bind=True, transactional=True, **RETRIES)
+    def ends(self, how):
+        runs.append(how)
+        insert(self.connection, 1)
+        REFUSED[how](self.connection)
+
+    @app.task(bind=True, transactional=True)
+    def catches(self, how):
+        insert(self.connection, 2)
+        with suppress(TaskDefinitionError):
+            REFUSED[how](self.connection)
+        savepoint(self.connection)
+
+    calls = [(ends.delay(how), catches.delay(how)) for how in REFUSED]
+    drain(app)
+    for failed, worked in calls:
+        with pytest.raises(
+            TaskDefinitionError, match=r"called self.connection.\w+\(\): leave that to fbtasks.*savepoints"
+        ):
+            failed.get(timeout=5)
+        worked.get(timeout=5)
+    assert runs == list(REFUSED)
+    assert noted(app).count(2) == len(REFUSED)
+    assert 1 not in noted(app)
 
 
 def test_a_task_that_ends_its_transaction_fails_whatever_it_does_then(app, caplog):

@@ -1,7 +1,8 @@
 """The main transaction of a connection as a transactional task has it: to work in with cursors, but not to end.
 
-Effects and outcome of such a task are one transaction. Whether it is still the one that was begun is looked at when the
-task's call has ended.
+Effects and outcome of such a task are one transaction. The methods of the driver that would end it are refused, and
+nothing is done. Whether it is still the one that was begun, which SQL can end too, is looked at when the task's call
+has ended.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.firebird.driver.translate import translate, was_cancelled
@@ -19,11 +21,12 @@ _NUMBER: Final = b"\x04"
 """isc_info_tra_id."""
 _BEGINNINGS: Final = 5
 """How many times a transaction is begun before a request to cancel counts."""
+_REFUSED: Final = ("begin", "commit", "rollback")
 _REMEDY: Final = (
-    "so what it had done by then is committed or undone, whatever its outcome. Leave that to fbtasks, which commits "
-    "effects and outcome together when the task returns, and rolls back when it raises: use cursors and savepoints, or "
-    "app.connect() for a transaction of your own."
+    "leave that to fbtasks, which commits effects and outcome together when the task returns, and rolls back when it "
+    "raises. Use cursors and savepoints, or app.connect() for a transaction of your own."
 )
+_WHAT_REMAINS: Final = f"so what it had done by then is committed or undone, whatever its outcome: {_REMEDY}"
 
 
 class TaskTransaction(Transaction):
@@ -35,6 +38,25 @@ class TaskTransaction(Transaction):
         """What the task is lent."""
         self._begun = self.driver._tra
         self._number = self._ask_number()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """For the block, it is the task's to work in, and not to end."""
+        manager = self.driver
+
+        def give_back() -> None:
+            for name in (*_REFUSED, "_finish"):
+                vars(manager).pop(name, None)
+
+        def finish(*given: Any) -> None:  # what the driver calls when the manager or its connection is closed
+            give_back()
+            type(manager)._finish(manager, *given)
+
+        vars(manager).update({name: partial(_refuse, manager, name) for name in _REFUSED}, _finish=finish)
+        try:
+            yield
+        finally:
+            give_back()
 
     def _ask_number(self) -> bytes:
         """The number of the transaction, as the engine answers it. The driver's own way takes ten times as long."""
@@ -58,9 +80,9 @@ class TaskTransaction(Transaction):
     def misuse(self) -> TaskDefinitionError | None:
         """What the task did that it must not."""
         if self.connection.is_closed():
-            return TaskDefinitionError(f"a transactional task closed self.connection, {_REMEDY}")
+            return TaskDefinitionError(f"a transactional task closed self.connection, {_WHAT_REMAINS}")
         if self.ended:
-            return TaskDefinitionError(f"a transactional task ended its transaction itself, {_REMEDY}")
+            return TaskDefinitionError(f"a transactional task ended its transaction itself, {_WHAT_REMAINS}")
         return None
 
     def savepoint(self, name: str) -> None:
@@ -70,6 +92,13 @@ class TaskTransaction(Transaction):
     def undo_to(self, name: str) -> None:
         """Undoes what was done since the savepoint of this name was set."""
         self.script(f"ROLLBACK TO SAVEPOINT {name}")
+
+
+def _refuse(manager: Any, name: str, *_given: Any, savepoint: str | None = None, **_options: Any) -> None:
+    """Stands for a method of *manager* that would end its transaction. Going back to a savepoint does not."""
+    if savepoint is None:
+        raise TaskDefinitionError(f"a transactional task called self.connection.{name}(): {_REMEDY}")
+    type(manager).rollback(manager, savepoint=savepoint)
 
 
 @contextmanager

@@ -395,20 +395,28 @@ def test_a_failure_in_the_middle_of_a_transactional_run_is_recorded_with_its_eff
 
 
 @pytest.mark.usefixtures("url")
-@pytest.mark.parametrize(("end", "left"), [("commit", [0, 1]), ("close", [])])
-def test_a_transactional_run_that_ends_its_transaction_fails_as_a_whole(app, end, left):
+@pytest.mark.parametrize(
+    ("end", "left", "failed"),
+    [
+        (lambda c: c.commit(), [0, 2], 1),  # refused: the call alone has failed
+        (lambda c: c.execute_immediate("COMMIT"), [0, 1], 3),
+        (lambda c: c.close(), [], 3),
+    ],
+    ids=["commit", "COMMIT", "close"],
+)
+def test_a_transactional_run_fails_as_a_whole_when_a_call_has_ended_its_transaction(app, end, left, failed):
     table(app)
 
     def effect(self, change):
         put(self, change.new["N"])
         if change.new["N"] == 1:
-            getattr(self.connection, end)()
+            end(self.connection)
 
     feed(app, effect, bind=True, transactional=True, autoretry_for=(Exception,))
     capture(app, inserts(3))
     drain(app)
     assert effects(app) == left
-    assert history(app) == [(11, 1, "fbtasks.errors.TaskDefinitionError", 3)]
+    assert history(app) == [(11, 1, "fbtasks.errors.TaskDefinitionError", failed)]
 
 
 @pytest.mark.usefixtures("url")
