@@ -7,7 +7,8 @@ from typing import Final
 
 from fbtasks.errors import AuthenticationError, StatementRefused, TaskDefinitionError
 from fbtasks.features.sources.store.capture import Capture
-from fbtasks.features.sources.store.polls import Poll, Statements
+from fbtasks.features.sources.store.poll_statements import Statements
+from fbtasks.features.sources.store.polls import Poll
 from fbtasks.features.sources.store.tables import quoted
 from fbtasks.features.sources.store.texts import TOKEN
 from fbtasks.features.sources.store.triggers import (
