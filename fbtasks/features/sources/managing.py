@@ -14,7 +14,7 @@ from fbtasks.database.migrate import deploying
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
 from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.deploy.applying import Connection as Connection
-from fbtasks.features.sources.deploy.comparing import Found, steps, trigger_problems
+from fbtasks.features.sources.deploy.comparing import Found, trigger_problems
 from fbtasks.features.sources.deploy.comparing import Step as Step
 from fbtasks.features.sources.feeds import Definition
 from fbtasks.features.sources.feeds import Feed as Feed
@@ -124,11 +124,11 @@ def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool =
     definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of another app.
     """
     definitions = [Definition(app, feed) for feed in feeds]
-    plan, problems = applying.compare_registered(session, app, definitions, alone=alone)
-    if plan:
+    found = _diff(session, app, definitions, as_worker=True, alone=alone)
+    if found.changes:
         with deploying(session):
-            problems = applying.register(session, app, definitions, alone=alone)
-    return problems
+            found = Applied(*applying.apply(session, app, definitions, as_worker=True, alone=alone))
+    return found.problems
 
 
 def hand_on_events(session: Session) -> None:
@@ -160,7 +160,7 @@ def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
 
 def refusals(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
     """Returns what is wrong with those *feeds* that the database cannot have, by the names of tasks."""
-    return applying.refusals(session, [Definition(app, feed) for feed in feeds])
+    return applying.planned(session, app, [Definition(app, feed) for feed in feeds], [], {})[1]
 
 
 def note_undeployed(
@@ -171,10 +171,9 @@ def note_undeployed(
     session.run(lambda t: undeployed.note(t, worker_id, found))
 
 
-def _diff(session: Session, app: str, definitions: list[Definition]) -> Applied:
-    rows = subscriptions.read(session)
-    plan, problems = applying.planned(session, app, definitions, rows, ddl.found(session))
-    return Applied(steps(plan), problems)
+def _diff(session: Session, app: str, definitions: list[Definition], **scope: bool) -> Applied:
+    plan, problems = applying.compared(session, app, definitions, **scope)
+    return Applied([each.step for each in plan], problems)
 
 
 def _live(session: Session) -> list[Row]:
@@ -290,13 +289,7 @@ def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
                 if row.state != "dropped":
                     applying.begin_drop(session, Found(row, triggers.get(row.id)))
             left = applying.finish(session)
-        return [_dropped(row, left.get(row.id)) for row in rows]
-
-
-def _dropped(row: Row, left: applying.Remains | None) -> Dropped:
-    if left is None:
-        return Dropped(row.id, row.name, True, [], False)
-    return Dropped(row.id, row.name, False, left.connections, left.tasks)
+        return [Dropped(row.id, row.name, row.id not in left, *left.get(row.id, ([], False))) for row in rows]
 
 
 def _chosen(session: Session, names: Iterable[str]) -> list[Row]:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from fbtasks.database.values import as_utc
 from fbtasks.features.sources.store import triggers
-from fbtasks.features.sources.store.capture import Capture
 from fbtasks.features.sources.store.triggers import trigger_name as trigger_name
 from fbtasks.firebird.session import Session, Transaction
 
@@ -35,11 +34,13 @@ class Connection:
     address: str | None
 
 
-def put(transaction: Transaction, subscription: int, task: str, queue: str, capture: Capture, *, active: bool) -> None:
-    """Makes or replaces the trigger, with the rights that it needs: those are there before it fires."""
-    transaction.script(triggers.trigger(subscription, task, queue, capture, active=active))
+def put(transaction: Transaction, subscription: int, text: str, *, active: bool) -> None:
+    """Makes or replaces the trigger, with the rights that it needs. It is seen, and fires, from the commit on."""
+    transaction.script(text)
     for statement in triggers.grants(subscription):
         transaction.script(statement)
+    if not active:
+        activate(transaction, subscription, active=False)
 
 
 def activate(transaction: Transaction, subscription: int, *, active: bool = True) -> None:

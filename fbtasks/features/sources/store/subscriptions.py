@@ -145,11 +145,6 @@ def subscribe(
         raise ConflictError(str(error)) from error
 
 
-def note_active(transaction: Transaction, subscription: int, text_hash: str) -> None:
-    """Notes that the trigger, made of a text with that hash, is active since now. After the commit that made it so."""
-    transaction.execute("subscription_active", text_hash, subscription)
-
-
 def erase(session: Session, subscription: int) -> bool:
     """Deletes what a dropped subscription has, in batches. Whether nothing remains."""
     while True:
