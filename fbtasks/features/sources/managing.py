@@ -19,7 +19,7 @@ from fbtasks.features.sources.deploy.comparing import Step as Step
 from fbtasks.features.sources.feeds import Definition
 from fbtasks.features.sources.feeds import Feed as Feed
 from fbtasks.features.sources.operations import capture
-from fbtasks.features.sources.store import ddl, existing, subscriptions, undeployed
+from fbtasks.features.sources.store import ddl, subscriptions, undeployed
 from fbtasks.features.sources.store.subscriptions import Held, Row
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
@@ -233,7 +233,7 @@ def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connec
         )
     catalog = Catalog(session)
     with _owners(session, "note existing rows"):
-        return {row.name: existing.note(session, row.id, capture(catalog, row)) for row in rows}
+        return {row.name: ddl.note_existing(session, row.id, capture(catalog, row)) for row in rows}
 
 
 # Operating
