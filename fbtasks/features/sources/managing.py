@@ -19,7 +19,7 @@ from fbtasks.features.sources.deploy.comparing import Step as Step
 from fbtasks.features.sources.feeds import Definition
 from fbtasks.features.sources.feeds import Feed as Feed
 from fbtasks.features.sources.operations import capture
-from fbtasks.features.sources.store import ddl, subscriptions, undeployed
+from fbtasks.features.sources.store import ddl, subscriptions
 from fbtasks.features.sources.store.subscriptions import Held, Row
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
@@ -113,7 +113,6 @@ def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
         with deploying(session), _owners(session, "make triggers"):
             found = Applied(*applying.apply(session, app, definitions))
             applying.finish(session)
-    undeployed.forget(session, app, [each for each in definitions if each.name not in found.problems])
     return found
 
 
@@ -168,7 +167,7 @@ def note_undeployed(
 ) -> None:
     """Notes for a worker why *feeds* are not deployed as its code has them, for those who look after it."""
     found = [(Definition(app, feed), problems[feed.name]) for feed in feeds if feed.name in problems]
-    session.run(lambda t: undeployed.note(t, worker_id, found))
+    session.run(lambda t: subscriptions.note_undeployed(t, worker_id, found))
 
 
 def _diff(session: Session, app: str, definitions: list[Definition], **scope: bool) -> Applied:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
@@ -84,6 +84,19 @@ class Backlog(NamedTuple):
     """
     goes_on: bool
     """Whether one waits in a lane that does not stand still."""
+
+
+class Undeployed(NamedTuple):
+    """A definition that the database does not have as the code of a living worker says, and why."""
+
+    app: str
+    name: str
+    """That of its task."""
+    kind: str
+    source: str
+    """The table as the definition has it, or the event."""
+    queue: str
+    problem: str
 
 
 class Kept(NamedTuple):
@@ -189,3 +202,16 @@ def prune_events(transaction: Transaction) -> int:
     Returns how many; where that is :data:`EVENTS`, there may be more.
     """
     return int(transaction.call("FBTASKS_SOURCES_UPKEEP.PRUNE_EVENTS", KEPT // timedelta(milliseconds=1), EVENTS))
+
+
+def undeployed(session: Session) -> list[Undeployed]:
+    """Returns what workers that are alive have noted of definitions that are not deployed, each once."""
+    return [Undeployed(*row) for row in session.read("undeployed")]
+
+
+def note_undeployed(transaction: Transaction, worker_id: int, found: Iterable[tuple[Definition, str]]) -> None:
+    """Notes definitions of a worker, and why they are not deployed, in the place of what it noted before."""
+    transaction.call("FBTASKS_SOURCES.CLEAR_UNDEPLOYED", worker_id)
+    for each, problem in found:
+        given = each.app, each.name, each.kind, each.source_name[:255], each.feed.queue, each.hash, problem[:2000]
+        transaction.call("FBTASKS_SOURCES.PUT_UNDEPLOYED", worker_id, *given)

@@ -23,15 +23,6 @@ BEGIN
             VALUES (:WORKER_ID, :APP, :NAME, :KIND, :SOURCE, :QUEUE, :HASH, :PROBLEM);
 END^
 
--- Forgets what all workers have noted of a definition, which was deployed. What has another one in its code goes on
--- telling it.
-PROCEDURE FORGET_UNDEPLOYED (
-    APP QUEUE_TEXT, NAME QUEUE_TEXT, HASH QUEUE_HASH)
-AS
-BEGIN
-    DELETE FROM QUEUE_UNDEPLOYED WHERE APP = :APP AND NAME = :NAME AND HASH = :HASH;
-END^
-
 -- The same for the handler of an event or a poll, by workers.
 PROCEDURE HANDLE (
     ID INTEGER, SUCCEEDS_ID INTEGER, KIND QUEUE_WORD, APP QUEUE_TEXT, NAME QUEUE_TEXT,
