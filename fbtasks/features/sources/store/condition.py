@@ -6,7 +6,7 @@ import re
 import uuid
 from typing import Final
 
-from fbtasks.errors import StatementRefused, TaskDefinitionError
+from fbtasks.errors import AuthenticationError, StatementRefused, TaskDefinitionError
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.store import triggers
 from fbtasks.features.sources.store.capture import Capture
@@ -55,7 +55,7 @@ def check(session: Session, subject: Capture | Poll) -> None:
     except _Compiled:
         pass
     except StatementRefused as error:
-        if not is_wrong_text(error):
+        if isinstance(error, AuthenticationError) or (isinstance(subject, Capture) and not is_wrong_text(error)):
             raise
         message = brief(error).removeprefix(f"{session.url}: ")
         reason = _PLACE.sub("", message.partition(" failed -")[2] or message)
