@@ -16,7 +16,6 @@ from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.deploy.applying import Connection as Connection
 from fbtasks.features.sources.deploy.comparing import Found, trigger_problems
 from fbtasks.features.sources.deploy.comparing import Step as Step
-from fbtasks.features.sources.feeds import Definition
 from fbtasks.features.sources.feeds import Feed as Feed
 from fbtasks.features.sources.operations import capture
 from fbtasks.features.sources.store import ddl, subscriptions
@@ -75,7 +74,7 @@ class Compared(NamedTuple):
 
 def diff(database: Database, app: str, feeds: Iterable[Feed]) -> Applied:
     """Returns what :func:`apply` would do. Nothing is changed."""
-    return database.use(lambda session: _diff(session, app, [Definition(app, feed) for feed in feeds]))
+    return database.use(lambda session: _diff(session, app, list(feeds)))
 
 
 def apply(
@@ -107,7 +106,7 @@ def apply(
 
 def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
     """Does the same with *session*, and waits for nobody. Raises as it does."""
-    definitions = [Definition(app, feed) for feed in feeds]
+    definitions = list(feeds)
     found = _diff(session, app, definitions)
     if found.changes or not all(row.is_live for row in subscriptions.read(session)):
         with deploying(session), _owners(session, "make triggers"):
@@ -122,7 +121,7 @@ def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool =
     With *alone* the *feeds* are some of the app's, and the others are left as they are. Returns what is wrong with
     definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of another app.
     """
-    definitions = [Definition(app, feed) for feed in feeds]
+    definitions = list(feeds)
     found = _diff(session, app, definitions, as_worker=True, alone=alone)
     if found.changes:
         with deploying(session):
@@ -145,13 +144,11 @@ def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
     triggers = ddl.found(session)
     found = Compared({}, [])
     for feed in feeds:
-        if feed.subscription.kind != "change":
-            continue
         row = rows.get(feed.name)
         if row is None:
             found.undeployed[feed.name] = "it has no trigger yet"
             continue
-        if row.hash != Definition(app, feed).hash:
+        if row.hash != feed.hash:
             found.undeployed[feed.name] = "the definition has changed"
         found.spoiled.extend((feed.name, each) for each in trigger_problems(Found(row, triggers.get(row.id))))
     return found
@@ -159,18 +156,16 @@ def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
 
 def refusals(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
     """Returns what is wrong with those *feeds* that the database cannot have, by the names of tasks."""
-    return applying.planned(session, app, [Definition(app, feed) for feed in feeds], [], {})[1]
+    return applying.planned(session, app, feeds, [], {})[1]
 
 
-def note_undeployed(
-    session: Session, worker_id: int, app: str, feeds: Iterable[Feed], problems: Mapping[str, str]
-) -> None:
+def note_undeployed(session: Session, worker_id: int, feeds: Iterable[Feed], problems: Mapping[str, str]) -> None:
     """Notes for a worker why *feeds* are not deployed as its code has them, for those who look after it."""
-    found = [(Definition(app, feed), problems[feed.name]) for feed in feeds if feed.name in problems]
+    found = [(feed, problems[feed.name]) for feed in feeds if feed.name in problems]
     session.run(lambda t: subscriptions.note_undeployed(t, worker_id, found))
 
 
-def _diff(session: Session, app: str, definitions: list[Definition], **scope: bool) -> Applied:
+def _diff(session: Session, app: str, definitions: list[Feed], **scope: bool) -> Applied:
     plan, problems = applying.compared(session, app, definitions, **scope)
     return Applied([each.step for each in plan], problems)
 

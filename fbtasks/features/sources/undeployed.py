@@ -25,7 +25,7 @@ class Undeployed(Every):
         self._app = app
         self._worker = worker
         self._feeds = {feed.name: feed for feed in app.features["sources"].feeds()}
-        self._kinds = {feed.name: feed.subscription.kind for feed in self._feeds.values()}
+        self._kinds = {feed.name: feed.kind for feed in self._feeds.values()}
         self._command = f"fbtasks subscriptions apply -A {app.path}"
         self._refused: dict[str, str] = {}
         """What was wrong with definitions when they were deployed, by the names of tasks."""
@@ -86,7 +86,7 @@ class Undeployed(Every):
         told = self._worker.id, undeployed
         if told != self._noted and (undeployed or self._noted[1]):
             try:
-                subscriptions.note_undeployed(session, self._worker.id, app.name, feeds.values(), undeployed)
+                subscriptions.note_undeployed(session, self._worker.id, feeds.values(), undeployed)
                 self._noted = told
             except (ConflictError, StatementRefused) as error:
                 logger.warning("That cannot be noted in the database: %s", error)

@@ -13,7 +13,7 @@ from typing import Final
 from fbtasks.database.values import as_naive_utc
 from fbtasks.errors import AuthenticationError, ConflictError, FBTasksError, StatementRefused, TaskDefinitionError
 from fbtasks.features.sources.deploy.comparing import Found, Planned, Step, Wanted, compare, refuse_taken, replaces
-from fbtasks.features.sources.feeds import Definition, digest
+from fbtasks.features.sources.feeds import Feed, digest
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import condition, ddl, polling, subscriptions
 from fbtasks.features.sources.store.capture import resolve
@@ -29,7 +29,7 @@ REGISTERED: Final = ("event", "poll")
 """The kinds that a worker may register: rows alone, without a trigger."""
 
 
-def _resolve(catalog: Catalog, definition: Definition) -> Wanted:
+def _resolve(catalog: Catalog, definition: Feed) -> Wanted:
     source = definition.source
     if isinstance(source, EventSource):
         return Wanted(definition, source.event)
@@ -41,7 +41,7 @@ def _resolve(catalog: Catalog, definition: Definition) -> Wanted:
 
 
 def planned(
-    session: Session, app: str, definitions: Iterable[Definition], rows: Iterable[Row], triggers: Mapping[int, Trigger]
+    session: Session, app: str, definitions: Iterable[Feed], rows: Iterable[Row], triggers: Mapping[int, Trigger]
 ) -> tuple[list[Planned], dict[str, str]]:
     """Returns what is to be done for *app*, and what is wrong with definitions, by the names of tasks.
 
@@ -70,7 +70,7 @@ def planned(
 
 
 def compared(
-    session: Session, app: str, definitions: Iterable[Definition], *, as_worker: bool = False, alone: bool = False
+    session: Session, app: str, definitions: Iterable[Feed], *, as_worker: bool = False, alone: bool = False
 ) -> tuple[list[Planned], dict[str, str]]:
     """Returns the same for what the database has.
 
@@ -89,7 +89,7 @@ def compared(
 
 
 def apply(
-    session: Session, app: str, definitions: Iterable[Definition], *, as_worker: bool = False, alone: bool = False
+    session: Session, app: str, definitions: Iterable[Feed], *, as_worker: bool = False, alone: bool = False
 ) -> tuple[list[Step], dict[str, str]]:
     """Does that, under the lock. Returns what was done.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.sources.feeds import Definition, digest, poll_source
+from fbtasks.features.sources.feeds import Feed, digest, poll_source
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import triggers
 from fbtasks.features.sources.store.capture import Capture
@@ -21,7 +21,7 @@ Action = Literal["create", "alter", "replace", "repair", "orphan", "none"]
 class Wanted(NamedTuple):
     """A definition that was brought together with its table."""
 
-    definition: Definition
+    definition: Feed
     source: str
     """The real name of the table, or the event."""
     capture: Capture | None = None
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     def trigger(self, subscription: int) -> str:
         """Returns the statement that makes its trigger, for the subscription of that number."""
         assert self.capture is not None
-        return triggers.trigger(subscription, self.definition.name, self.definition.feed.queue, self.capture)
+        return triggers.trigger(subscription, self.definition.name, self.definition.queue, self.capture)
 
 
 @dataclass(frozen=True, slots=True)

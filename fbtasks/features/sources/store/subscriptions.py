@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from fbtasks.database.values import as_utc
 from fbtasks.errors import ConflictError, DuplicateKey
-from fbtasks.features.sources.feeds import Definition
+from fbtasks.features.sources.feeds import Feed
 from fbtasks.firebird.session import Session, Transaction
 
 Held = Literal["paused", "silent"]
@@ -137,7 +137,7 @@ def read(session: Session) -> list[Row]:
 
 def subscribe(
     transaction: Transaction,
-    definition: Definition,
+    definition: Feed,
     source: str,
     former: int | None = None,
     succeeds: int | None = None,
@@ -209,9 +209,9 @@ def undeployed(session: Session) -> list[Undeployed]:
     return [Undeployed(*row) for row in session.read("undeployed")]
 
 
-def note_undeployed(transaction: Transaction, worker_id: int, found: Iterable[tuple[Definition, str]]) -> None:
+def note_undeployed(transaction: Transaction, worker_id: int, found: Iterable[tuple[Feed, str]]) -> None:
     """Notes definitions of a worker, and why they are not deployed, in the place of what it noted before."""
     transaction.call("FBTASKS_SOURCES.CLEAR_UNDEPLOYED", worker_id)
     for each, problem in found:
-        given = each.app, each.name, each.kind, each.source_name[:255], each.feed.queue, each.hash, problem[:2000]
+        given = each.app, each.name, each.kind, each.source_name[:255], each.queue, each.hash, problem[:2000]
         transaction.call("FBTASKS_SOURCES.PUT_UNDEPLOYED", worker_id, *given)
