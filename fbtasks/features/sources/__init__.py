@@ -38,18 +38,12 @@ class Sources(Feature):
 
     def feeds(self) -> list[Feed]:
         """The tasks that a source feeds, as they are deployed."""
-        settings, tasks = self.app.settings, self.app.tasks.values()
-        return [
-            Feed(
-                self.app.name,
-                task.name,
-                task.options.queue or settings.default_queue,
-                task.options.priority,
-                task.subscription,
-            )
-            for task in tasks
-            if isinstance(task, FedTask) and task.subscription is not None
-        ]
+        app, found = self.app, []
+        for task in app.tasks.values():
+            if isinstance(task, FedTask) and task.subscription is not None:
+                queue = task.options.queue or app.settings.default_queue
+                found.append(Feed(app.name, task.name, queue, task.options.priority, task.subscription))
+        return found
 
     def before_finish(self, transaction: Transaction, slot: int, items: Sequence[Finished]) -> list[Stale]:
         """Writes what is left of runs."""

@@ -25,15 +25,13 @@ _MOST_WHY: Final = 400
 
 _WAITING: Final = """
 1 = 1
-[sequence]  AND {number} > {last}
+[sequence]  AND {number} > (SELECT D.LAST_LANE FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {id})
 [stated]  AND {status} = {ready}
   {not_null}
-[version]  AND R.RDB$RECORD_VERSION >= {mark}
+[version]  AND R.RDB$RECORD_VERSION >= (SELECT D.MARK_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {id})
 [gated]  AND NOT EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = {id} AND G.LANE = {lane_of_row})
   {when}
 """
-
-_MARK: Final = "(SELECT D.{of} FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {id})"
 
 # Changes nothing.
 _LOOK: Final = """
@@ -43,7 +41,7 @@ SELECT IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = {id}), 1, 0),
     AND NOT EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = S.QUEUE AND P.WINDOWED = 1 AND NOT EXISTS(
       SELECT 1 FROM QUEUE_SHIFT H
       WHERE H.QUEUE = P.QUEUE AND H.OPEN_TIME <= QUEUE_NOW() AND H.CLOSE_TIME > QUEUE_NOW())))
-  AND (EXISTS(SELECT 1 FROM {table} R WHERE {waiting_now})
+  AND (EXISTS(SELECT 1 FROM {table} R WHERE {waiting})
 [sequence]    OR EXISTS(SELECT 1 FROM QUEUE_GAP G JOIN {table} R ON {number} BETWEEN G.LANE AND G.LAST_LANE
 [sequence]      WHERE G.SUBSCRIPTION_ID = {id} {when})
   ), 1, 0),
@@ -145,7 +143,7 @@ AS
 BEGIN
   QUEUE_MADE = 0;
   QUEUE_BAD = 0;
-  SELECT D.MARK_ID, D.LAST_LANE FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {id} INTO :QUEUE_MARK, :QUEUE_LAST;
+  SELECT D.LAST_LANE FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {id} INTO :QUEUE_LAST;
   {take}
   IF (QUEUE_MADE > 0) THEN
     EXECUTE PROCEDURE FBTASKS_POLLS.COUNT_TAKEN({id}, QUEUE_MADE);
@@ -160,15 +158,15 @@ FOR SELECT G.LANE, G.LAST_LANE, G.NOTED_TX FROM QUEUE_GAP G WHERE G.SUBSCRIPTION
 BEGIN
   QUEUE_KEEPS = IIF(QUEUE_NOTED <= QUEUE_OLDEST, 0, 1);
   FOR SELECT {columns} FROM {table} R WHERE {number} BETWEEN :QUEUE_FIRST AND :QUEUE_MARK {when}
-    ORDER BY {number} AS CURSOR QUEUE_LATE DO
+    ORDER BY {number} AS CURSOR QUEUE_ROWS DO
   BEGIN
     IF (QUEUE_MADE >= QUEUE_ROOM) THEN
     BEGIN
       QUEUE_KEEPS = 1;
       LEAVE;
     END
-    QUEUE_LANE = {late};
-    {read_late}
+    QUEUE_LANE = {lane};
+    {read}
     {make}
     EXECUTE PROCEDURE FBTASKS_POLLS.FOUND({id}, QUEUE_LANE);
   END
@@ -191,7 +189,10 @@ EXECUTE PROCEDURE FBTASKS_POLLS.MARK({id}, NULL, QUEUE_LAST);
 
 # A row of a key that another one had which was taken since the cursor was opened is passed over.
 _TAKE_ROWS: Final = """
-FOR SELECT {columns} FROM {table} R WHERE {waiting} {order_by} {lock} AS CURSOR QUEUE_ROWS DO
+FOR SELECT {columns} FROM {table} R WHERE {waiting}
+[ordered]  ORDER BY {order_by}
+[marks]  FOR UPDATE WITH LOCK SKIP LOCKED
+  AS CURSOR QUEUE_ROWS DO
 BEGIN
   QUEUE_LANE = {lane};
   QUEUE_CHANGED = 0;
@@ -216,13 +217,6 @@ BEGIN
 END
 [version]IF (QUEUE_MADE < QUEUE_ROOM AND QUEUE_BAD = 0) THEN
 [version]  EXECUTE PROCEDURE FBTASKS_POLLS.MARK({id}, QUEUE_OLDEST, NULL);
-"""
-
-_LOCK: Final = "FOR UPDATE WITH LOCK SKIP LOCKED"
-
-_FIT_VARIABLES: Final = """
-DECLARE QUEUE_FIT VARCHAR({length}) CHARACTER SET {charset};
-DECLARE QUEUE_LETTER VARCHAR(1) CHARACTER SET {charset};
 """
 
 # Makes QUEUE_FIT of QUEUE_WHY, letter by letter: the error column may not have all of them.
@@ -260,7 +254,8 @@ AS
   DECLARE QUEUE_PLACE CHAR(8) CHARACTER SET OCTETS;
   DECLARE QUEUE_STRAYS INTEGER;
   DECLARE QUEUE_AT INTEGER;
-  {fit_variables}
+[fits]  DECLARE QUEUE_FIT VARCHAR({length}) CHARACTER SET {charset};
+[fits]  DECLARE QUEUE_LETTER VARCHAR(1) CHARACTER SET {charset};
   {keys}
 BEGIN
   QUEUE_SETTLED = 0;
@@ -276,7 +271,7 @@ BEGIN
     QUEUE_CHANGED = IIF(QUEUE_ENDED >= 0, 1, 0);
     IF (QUEUE_ENDED IS NULL) THEN
       QUEUE_SETTLED = QUEUE_SETTLED + 1;
-    {write}
+[writes]    {write}
     IF (QUEUE_CHANGED = 1) THEN
     BEGIN
       EXECUTE PROCEDURE FBTASKS_POLLS.SETTLED({id}, QUEUE_NOTE_ID, QUEUE_LANE, QUEUE_TASK_ID, {gated}, QUEUE_ENDED,
@@ -303,7 +298,7 @@ BEGIN
     IF (QUEUE_FOUND > 1) THEN
       LEAVE;
   END
-  {fit}
+[fits]  {fit}
   IF (QUEUE_FOUND = 1) THEN
   BEGIN
     {change}
@@ -407,6 +402,20 @@ _SHOWN: Final = "CAST(LEFT({field}, 100) AS VARCHAR(100) CHARACTER SET OCTETS)"
 _STRAY: Final = "SELECT FIRST 1 {shown} FROM {table} R WHERE {is_stray}"
 
 
+_PARTS: Final = {
+    "waiting": _WAITING,
+    "refused": _REFUSED,
+    "read": _READ,
+    "make": _MAKE,
+    "own_row": _OWN_ROW,
+    "is_stray": _IS_STRAY,
+    "change": _CHANGE,
+    "write": _WRITE,
+    "fit": _FIT,
+    "duplicate": "EXECUTE PROCEDURE FBTASKS_POLLS.KEEP_KEY({id}, QUEUE_LANE, -1, _OCTETS '');",
+}
+
+
 class Statements:
     """The statements of one poll, of which a subscription has the number. What its shape has no use for is empty."""
 
@@ -414,19 +423,30 @@ class Statements:
         """*version* is RDB$FORMAT of the table as it was described, *generation* that of the packages in use."""
         self._poll, self._generation = poll, generation
         shape, source = poll.shape, poll.source
-        longest = max(most(self._row("R")), most(self._unread_row("R")))
+        row, unread = self._row(), self._unread_row()
+        longest = max(most(row), most(unread))
         is_wide = longest > _LONGEST_ROW
+        written = expressions.appended if is_wide else concatenated
+        gated = shape.gated == 1
         writes = poll.settles and bool(poll.status or poll.error or source.delete)
         facts = {
             shape.name.lower(): True,
-            "gated": shape.gated == 1,
+            "gated": gated,
             "stated": poll.status is not None,
             "deletes": source.delete,
             "errs": poll.error is not None,
+            "writes": writes,
+            "marks": bool(shape.mark),
+            "ordered": bool(poll.order_by),
             # Rows that no transaction has changed since are passed over; a condition may come to hold later.
             "version": shape is Shape.KEPT and poll.when is None,
         }
         self._facts = {fact for fact, holds in facts.items() if holds}
+        self._parts = _PARTS | {
+            "mark": shape.mark,
+            "take": _TAKE_NUMBERS if shape is Shape.SEQUENCE else _TAKE_ROWS,
+            "place": _OWN_ROW if shape is Shape.NAMED else "R.RDB$DB_KEY = :QUEUE_PLACE",
+        }
         self._given: dict[str, object] = {
             "id": subscription,
             "table": quoted(poll.table.name),
@@ -437,58 +457,35 @@ class Statements:
             "found": 1 if shape is Shape.NAMED else "QUEUE_FOUND + 1",
             "row_type": "BLOB SUB_TYPE BINARY" if is_wide else f"VARCHAR({longest}) CHARACTER SET OCTETS",
             "data": "NULL, QUEUE_ROW" if is_wide else "QUEUE_ROW, NULL",
+            "row": written(row),
+            "unread": written(unread),
             "columns": _listed((*poll.key, *poll.columns)) or "1 AS QUEUE_C0",
-            "order_by": f"ORDER BY {_listed(poll.order_by)}" if poll.order_by else "",
+            "order_by": _listed(poll.order_by),
             # It has lines of its own: it may end in a comment.
             "when": "" if poll.when is None else f"AND (\n{poll.when}\n)",
             "not_null": " ".join(f"AND {_field(column)} IS NOT NULL" for column in poll.key if column.nullable),
             "lane": self._lane("QUEUE_ROWS"),
-            "late": self._lane("QUEUE_LATE"),
             "lane_of_row": self._lane("R"),
-            "refused": _REFUSED,
         }
         # The key is kept beside a lane that does not lead back to it.
-        self._give_key(is_kept=shape.gated == 1 and not self._is_number and (writes or shape is Shape.KEPT))
+        self._give_key(is_kept=gated and not self._is_number and (writes or shape is Shape.KEPT))
         self._give_status()
         self._give_error()
-        written = expressions.appended if is_wide else concatenated
-        for name, cursor in (("read", "QUEUE_ROWS"), ("read_late", "QUEUE_LATE")):
-            self._give(name, _READ, row=written(self._row(cursor)), unread=written(self._unread_row(cursor)))
-        self._give("make", _MAKE)
-        self._give("own_row", _OWN_ROW)
-        self._give("waiting", _WAITING, mark=":QUEUE_MARK", last=":QUEUE_LAST")
-        self._give(
-            "waiting_now", _WAITING, mark=self._text(_MARK, of="MARK_ID"), last=self._text(_MARK, of="LAST_LANE")
-        )
-        self._give("mark", shape.mark)
-        self._give("take", _TAKE_NUMBERS if shape is Shape.SEQUENCE else _TAKE_ROWS, lock=_LOCK if shape.mark else "")
         self.look = self._text(_LOOK)
         """Returns whether ends are to be written, whether rows wait that may be taken, and whether it is known."""
         self.take = self._text(_TAKE)
         """Returns how many tasks were made, how many rows could not be taken, and the last error."""
-        self.stray = self.sweep = self.duplicates = self.settle = ""
-        """The first returns the key of a row that is taken and has no task, the last how many ends were written, how
-        many could not be, the last error, and for how many the row was not found while others are taken and have no
-        task.
+        self.settle = self._text(_SETTLE) if poll.settles else ""
+        """Returns how many ends were written, how many could not be, the last error, and for how many the row was not
+        found while others are taken and have no task.
         """
-        if shape is Shape.STATUS:
-            self._give("is_stray", _IS_STRAY)
-            self.stray = self._text(_STRAY)
-        if writes:
-            place = self._given["own_row"] if shape is Shape.NAMED else "R.RDB$DB_KEY = :QUEUE_PLACE"
-            self._give("change", _CHANGE, place=place)
-        if poll.settles:
-            self.settle = self._text(_SETTLE, write=self._text(_WRITE) if writes else "")
-        if shape.gated == 1:
-            self.duplicates = self._text(_DUPLICATES)
-        if shape in (Shape.KEPT, Shape.DELETE):
-            self.sweep = self._text(_SWEEP)
+        self.stray = self._text(_STRAY) if shape is Shape.STATUS else ""
+        """Returns the key of a row that is taken and has no task."""
+        self.duplicates = self._text(_DUPLICATES) if gated else ""
+        self.sweep = self._text(_SWEEP) if shape in (Shape.KEPT, Shape.DELETE) else ""
 
     def _text(self, template: str, **given: object) -> str:
-        return numbered(render(template, self._facts, **self._given, **given), self._generation)
-
-    def _give(self, name: str, template: str, **given: object) -> None:
-        self._given[name] = self._text(template, **given)
+        return numbered(render(template, self._facts, self._given | given, self._parts), self._generation)
 
     @property
     def _is_number(self) -> bool:
@@ -502,14 +499,14 @@ class Statements:
         whole = " || _OCTETS x'00' || ".join(map(_octets, key))
         return f"HASH(CRYPT_HASH({whole} USING SHA256))"
 
-    def _row(self, row: str) -> list[str | Value]:
+    def _row(self) -> list[str | Value]:
         """The pieces of a row as its task has it."""
-        return ["{", *self._members(lambda column: value(column, row, self._poll.source.charset))]
+        return ["{", *self._members(lambda column: value(column, "QUEUE_ROWS", self._poll.source.charset))]
 
-    def _unread_row(self, row: str) -> list[str | Value]:
+    def _unread_row(self) -> list[str | Value]:
         """The same of a row of which a value cannot be read, for the reason in QUEUE_WHY: nothing is converted."""
         why = Value(escaped("QUEUE_WHY", 4 * _MOST_WHY), 4 * _MOST_WHY)
-        return ['{"e":"', why, '",', *self._members(lambda column: expressions.unconverted(column, row))]
+        return ['{"e":"', why, '",', *self._members(lambda column: expressions.unconverted(column, "QUEUE_ROWS"))]
 
     def _members(self, member: Callable[[Column], Value]) -> list[str | Value]:
         key, others = self._poll.key, self._poll.columns
@@ -535,7 +532,6 @@ class Statements:
         given |= {name: between.get(name, ", ").join(each) for name, each in found.items()}
         given["number"] = _listed(key)
         given["has_key"] = "QUEUE_KEY0 IS NOT NULL AND" if is_kept else ""
-        given["duplicate"] = self._text(_KEEP_KEY, part=-1, field="_OCTETS ''")
 
     def _give_status(self) -> None:
         status, source = self._poll.status, self._poll.source
@@ -548,7 +544,6 @@ class Statements:
     def _give_error(self) -> None:
         """The error's text, as long as the column has room for it, in the character set of the column."""
         column, source, given = self._poll.error, self._poll.source, self._given
-        given["fit"] = given["fit_variables"] = ""
         if column is None:
             return
         length = _MOST_ERROR if column.type == BLOB else min(column.length, _MOST_ERROR)
@@ -556,9 +551,8 @@ class Statements:
         if column.charset not in (None, "UTF8", "OCTETS"):  # which have all letters, and count them
             charset = charset_of(column, source.charset, self._poll.table, "poll_table")
             size = "OCTET_LENGTH" if column.charset == "NONE" else "CHAR_LENGTH"
-            given["text"] = ":QUEUE_FIT"
-            self._give("fit_variables", _FIT_VARIABLES, length=length, charset=charset)
-            self._give("fit", _FIT, length=length, size=size)
+            self._facts.add("fits")
+            given |= {"text": ":QUEUE_FIT", "length": length, "charset": charset, "size": size}
 
 
 def _field(column: Column, row: str = "R") -> str:

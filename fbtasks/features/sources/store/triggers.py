@@ -62,9 +62,11 @@ BEGIN
 [moves]    IF (UPDATING AND ({moved})) THEN
 [moves]    BEGIN
 [moves]      QUEUE_START = {out};
+[moves]      QUEUE_LANE = {old_lane};
 [moves]      QUEUE_ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;
-[moves]      {insert_out}
+[moves]      {insert}
 [moves]      QUEUE_START = {into};
+[moves]      {lanes}
 [moves]    END
     QUEUE_ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;
     {insert}
@@ -106,15 +108,19 @@ _VARIABLES: Final = """
   DECLARE QUEUE_WIDE BLOB SUB_TYPE BINARY;
 """
 
+_SHORT: Final = """
+INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, DATA)
+  VALUES ({id}, :QUEUE_ID, :QUEUE_LANE, :QUEUE_TIME, :QUEUE_START || :QUEUE_ID || :QUEUE_REST);
+"""
+
 # Up to 2000 bytes are in the row.
 _INSERT: Final = """
-[!short]IF (QUEUE_WIDE IS NULL AND OCTET_LENGTH(QUEUE_REST) <= 1960) THEN
-INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, DATA)
-  VALUES ({id}, :QUEUE_ID, {lane}, :QUEUE_TIME, :QUEUE_START || :QUEUE_ID || :QUEUE_REST);
-[!short]ELSE
-[!short]INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, LARGE)
-[!short]  VALUES ({id}, :QUEUE_ID, {lane}, :QUEUE_TIME,
-[!short]    BLOB_APPEND(NULL, :QUEUE_START || :QUEUE_ID, COALESCE(:QUEUE_WIDE, :QUEUE_REST)));
+IF (QUEUE_WIDE IS NULL AND OCTET_LENGTH(QUEUE_REST) <= 1960) THEN
+  {short}
+ELSE
+  INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, LARGE)
+    VALUES ({id}, :QUEUE_ID, :QUEUE_LANE, :QUEUE_TIME,
+      BLOB_APPEND(NULL, :QUEUE_START || :QUEUE_ID, COALESCE(:QUEUE_WIDE, :QUEUE_REST)));
 """
 
 # Rows that a table has already, behind those that an earlier call has noted and that still wait. Returns how many.
@@ -177,7 +183,6 @@ def trigger(subscription: int, task: str, queue: str, capture: Capture) -> str:
     is_op = [f"IIF({_WHILE[op]}, {literal(op)}" for op in ops]
     members = {op: _members(capture, op) for op in ops}
     longest = max(most(pieces) for pieces in members.values())
-    short = ["short"] if longest <= 1960 else []
     text = {
         "trigger": trigger_name(subscription),
         "name": _octets(f",{task},"),
@@ -190,8 +195,7 @@ def trigger(subscription: int, task: str, queue: str, capture: Capture) -> str:
         "moved": _key_changed(capture),
         "out": literal('{"m":"out","i":'),
         "into": literal('{"m":"in","i":'),
-        "insert_out": render(_INSERT, short, id=subscription, lane=lane(capture, "old")) if moves else "",
-        "insert_error": render(_INSERT, (), id=subscription, lane=":QUEUE_LANE"),
+        "old_lane": lane(capture, "old"),
         "message": escaped(f"LEFT(RDB$ERROR(MESSAGE), {_ERROR})", 4 * _ERROR),
         "keyed_errors": _of_row(ops, lambda row: _error([',"k":', *row_json(capture, capture.key, row)])),
         "error": _error([]),
@@ -219,20 +223,22 @@ def _text(
     capture: Capture,
     ops: Sequence[str],
     longest: int,
-    given: Mapping[str, str],
+    text: Mapping[str, str],
 ) -> str:
-    lanes = _of_row(ops, lambda row: f"QUEUE_LANE = {lane(capture, row)};") if capture.source.order == "key" else ""
-    return render(
-        template,
-        facts,
-        **given,
-        id=subscription,
-        table=quoted(capture.table.name),
-        start=_START,
-        variables=render(_VARIABLES, (), start=_START, longest=min(max(longest, _MOST_ERROR), _MOST)),
-        lanes=lanes,
-        insert=render(_INSERT, ["short"] if longest <= 1960 else (), id=subscription, lane=":QUEUE_LANE"),
-    )
+    """*template* with *text*, and with what a trigger and existing rows have in common."""
+    given: dict[str, object] = {
+        **text,
+        "id": subscription,
+        "table": quoted(capture.table.name),
+        "start": _START,
+        "longest": min(max(longest, _MOST_ERROR), _MOST),
+        "lanes": "",
+    }
+    if capture.source.order == "key":
+        given["lanes"] = _of_row(ops, lambda row: f"QUEUE_LANE = {lane(capture, row)};")
+    insert = _SHORT if longest <= 1960 else _INSERT
+    parts = {"variables": _VARIABLES, "short": _SHORT, "insert": insert, "insert_error": _INSERT}
+    return render(template, facts, given, parts)
 
 
 def lane(capture: Capture, row: str) -> str:
