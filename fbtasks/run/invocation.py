@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task that has failed for good, or is tried again, as its hooks are told."""
+    """A task that is tried again, as its hooks are told."""
 
     request: Request
     error: BaseException
@@ -37,8 +37,6 @@ class RunResult(NamedTuple):
     """How the run of a claim has ended."""
 
     finished: Finished
-    failure: Failure | None = None
-    """What the on_failure hooks are to be told, when the task has failed for good and there are any."""
     raised: BaseException | None = None
     """What the task's function raised."""
     done: int = 0
@@ -124,7 +122,7 @@ def _fault(task: Task[..., Any], value: Any, calls: int) -> TaskDefinitionError 
 
 
 def _together(claim: Claim, ends: list[RunResult]) -> RunResult:
-    """The result of a batch with these *ends*. Its on_failure hooks are the worker's to call, for each of the calls."""
+    """The result of a batch with these *ends*."""
     if not claim.members:
         return ends[0]
     outcome = Several(tuple(each.finished.outcome for each in ends))

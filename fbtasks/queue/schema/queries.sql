@@ -130,6 +130,9 @@ END
 -- name: worker_tasks
 SELECT TASKS FROM QUEUE_PROCESS WHERE KIND = 'worker'
 
+-- name: names_on_failure
+SELECT NAME FROM QUEUE_ON_FAILURE
+
 -- name: is_live
 SELECT COUNT(*) FROM (SELECT FIRST 1 1 AS ONE FROM QUEUE_TASK WHERE NAME = ?)
 

@@ -13,8 +13,6 @@ from fbtasks.tasks.call import Claim, Failed, Outcome, Reason, Requeue, Several
 if TYPE_CHECKING:
     from fbtasks.app import Task
 
-HOOKS: Final = 60.0
-"""Seconds that the on_failure hooks of a task may take together."""
 _RNG: Final = random.Random()  # noqa: S311  # jitter, not a secret
 
 

@@ -4,6 +4,7 @@ import json
 from contextlib import ExitStack, closing
 
 import pytest
+from fbtasks.worker.hooks import FailureHooks
 from support.draining import drain
 from support.duties import Keeper
 from support.results import failure
@@ -24,7 +25,6 @@ from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
 from fbtasks.tasks.call import Failed, Finished, Succeeded
 from fbtasks.testing import eager
-from fbtasks.worker.hooks import FailureHooks
 
 pytestmark = pytest.mark.emptied
 

@@ -461,50 +461,6 @@ BEGIN
         SUSPEND;
 END^
 
--- The tasks that failed because a task did which is a member of a group that they follow, or leads to one. NULL among
--- them: for a group that is still to be decided by a claim, which reads a note of it.
-PROCEDURE FAILED_WITH (ID BIGINT)
-RETURNS (FAILED_ID BIGINT)
-AS
-    DECLARE AT_NO BIGINT;
-    DECLARE NODE_ID BIGINT;
-    DECLARE TO_ID BIGINT;
-    DECLARE GROUP_ID BIGINT;
-    DECLARE ERROR_TYPE QUEUE_TEXT;
-BEGIN
-    AT_NO = NEXT VALUE FOR QUEUE_NOTE_SEQ;
-    NODE_ID = ID;
-    WHILE (NODE_ID IS NOT NULL) DO
-    BEGIN
-        FOR SELECT L.TO_ID, H.ERROR_TYPE FROM QUEUE_LINK L JOIN QUEUE_HISTORY H ON H.ID = L.TO_ID
-            WHERE L.FROM_ID = :NODE_ID AND L.KIND < 2
-                AND CAST(H.ERROR_MSG AS QUEUE_MESSAGE) STARTING WITH 'task ' || :ID
-                || ' ('
-            INTO :TO_ID, :ERROR_TYPE DO
-        BEGIN
-            INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :TO_ID, 2);
-            IF (ERROR_TYPE = 'fbtasks.errors.ChordError') THEN
-            BEGIN
-                FAILED_ID = TO_ID;
-                SUSPEND;
-            END
-        END
-        GROUP_ID = NULL;
-        SELECT G.ID FROM QUEUE_NODE N JOIN QUEUE_GROUP G ON G.ID = N.GROUP_ID
-            WHERE N.NODE_ID = :NODE_ID AND G.STATE = 2 INTO :GROUP_ID;
-        IF (GROUP_ID IS NOT NULL) THEN
-            INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :GROUP_ID, 2);
-        NODE_ID = NULL;
-        SELECT FIRST 1 NO_, NODE_ID FROM QUEUE_NODE_NEWS WHERE NO_ > :AT_NO ORDER BY NO_
-            INTO :AT_NO, :NODE_ID;
-    END
-    IF (EXISTS(SELECT 1 FROM QUEUE_NOTE WHERE OWNER_ID = 0 AND TASK_ID = :ID)) THEN
-    BEGIN
-        FAILED_ID = NULL;
-        SUSPEND;
-    END
-END^
-
 -- Whether a step that waits follows, also as what follows a group, a task that runs now.
 PROCEDURE FOLLOWS_RUNNING (ID BIGINT)
 RETURNS (FOLLOWS SMALLINT)
