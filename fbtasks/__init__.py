@@ -2,7 +2,6 @@
 
 import sys
 from importlib import import_module
-from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -141,6 +140,8 @@ def __getattr__(name: str) -> Any:
 
 def _unknown(name: str) -> AttributeError | ImportError:
     """The error for a name that is not there: for a word of Celery's it says what to use here."""
+    from importlib.machinery import PathFinder
+
     missing = f"module {__name__!r} has no attribute {name!r}"
     imports = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
     if name.startswith("__") or (imports and PathFinder.find_spec(f"{__name__}.{name}", __path__)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,9 +14,8 @@ from fbtasks.config import Settings
 from fbtasks.contrib.celery import Celery
 from fbtasks.contrib.celery.conf import Conf
 from fbtasks.database.database import Database
-from fbtasks.database.operations import migrate
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
-from fbtasks.feature import Feature, Features, made
+from fbtasks.feature import Feature, Features
 from fbtasks.features.limits import Limits
 from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, QueueLimits
 from fbtasks.features.limits.options import BatchedTask, LimitedTask
@@ -26,11 +26,10 @@ from fbtasks.features.queues.definition import QueueDefinition, QueueOptions
 from fbtasks.features.schedules import Schedules
 from fbtasks.features.schedules.definition import Schedule, ScheduleOptions, TickOptions
 from fbtasks.features.sources import Sources
-from fbtasks.features.sources import options as sources
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
-from fbtasks.features.sources.subscription import EventSource, event_name
-from fbtasks.features.sources.task import FedTask
+from fbtasks.features.sources.subscription import Delivery, EventSource, event_name
+from fbtasks.features.sources.task import FedTask, FedTaskOptions
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
@@ -43,10 +42,9 @@ from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows, typed
-from fbtasks.tasks.definition import define, keep_app, keep_unbound, unbound_tasks
+from fbtasks.tasks.definition import check_class, define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
-from fbtasks.tasks.handlers import check_class
 from fbtasks.tasks.middleware import Middlewares, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
@@ -56,23 +54,41 @@ P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
 T = TypeVar("T", covariant=True)
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 FEATURES: Final[tuple[type[Feature], ...]] = (Queues, Limits, Workflows, Schedules, Progress, Sources, Celery)
 """The features of this distribution, in the order in which they are asked: an app has all of them, unless it says."""
 
 
-def _features(settings: Settings) -> list[Feature]:
-    """The features of an app. Raises :class:`ConfigurationError` for one that takes the name of ours."""
-    found = made(FEATURES if settings.features is None else settings.features, _named)
+def _features(given: Any) -> list[Feature]:
+    """The features that are *given*, as objects. Raises :class:`ConfigurationError` for what an app cannot have."""
+    if not isinstance(given, list | tuple):
+        raise ConfigurationError(
+            f"features {checks.shown(given)} must be a list of features: features=[*FEATURES, ...]."
+        )
     ours = {each.name: each for each in FEATURES}
-    for each in found:
-        check_options(f"the feature {each.name!r}: options", each.options)
-        check_options(f"the feature {each.name!r}: fed_options", each.fed_options)
-        if each.name in ours and not isinstance(each, ours[each.name]):
+    found: dict[str, Feature] = {}
+    for each in given:
+        kind = _named(each) if isinstance(each, str) else each
+        feature = kind() if isinstance(kind, type) and issubclass(kind, Feature) else kind
+        name = getattr(feature, "name", None)
+        if isinstance(feature, type) or not isinstance(name, str):
+            raise ConfigurationError(f"features has {checks.shown(each)}, which is no feature, and no name of one.")
+        if not _NAME.fullmatch(name) or name.startswith(("fbtasks", "queue_")):
             raise ConfigurationError(
-                f"features has another one of the name {each.name!r}, which is that of a feature of this distribution. "
+                f"features: the name {name!r:.80} must have 1 to 30 small letters, digits and _, begin with a letter, "
+                "and not with fbtasks or queue_."
+            )
+        if name in found:
+            raise ConfigurationError(f"features has two features of the name {name!r}.")
+        if name in ours and not isinstance(feature, ours[name]):
+            raise ConfigurationError(
+                f"features has another one of the name {name!r}, which is that of a feature of this distribution. "
                 "Give it a name of its own."
             )
-    return found
+        check_options(f"the feature {name!r}: options", feature.options)
+        check_options(f"the feature {name!r}: fed_options", feature.fed_options)
+        found[name] = feature
+    return list(found.values())
 
 
 def _named(name: str) -> type[Feature]:
@@ -101,21 +117,21 @@ class TaskOptions(BatchedTask):
 
 
 @dataclass(frozen=True)
-class OnChange(sources.OnChange, LimitedTask):
+class OnChange(FedTaskOptions, LimitedTask, Delivery, ChangeSource):
     """The arguments of ``app.on_change()``."""
 
     table: Annotated[str, checks.text]
 
 
 @dataclass(frozen=True)
-class OnEvent(sources.OnEvent, LimitedTask):
+class OnEvent(FedTaskOptions, LimitedTask, Delivery, EventSource):
     """The arguments of ``app.on_event()``."""
 
     event: Annotated[str, event_name]
 
 
 @dataclass(frozen=True)
-class PollTable(sources.PollTable, LimitedTask):
+class PollTable(FedTaskOptions, LimitedTask, PollSource):
     """The arguments of ``app.poll_table()``."""
 
     table: Annotated[str, checks.text]
@@ -179,7 +195,7 @@ def decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., A
 @decorator(TaskOptions)
 def task(function: Any = None, /, **options: Any) -> Any:
     """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
-    return define(function, options, keep_unbound, Task, Task, TaskOptions)
+    return define(function, options, keep_unbound, Task, TaskOptions)
 
 
 shared_task = task
@@ -213,7 +229,7 @@ class FBTasks(AnswersCelery):
             signing_keys=settings.signing_key or (),
             limit=settings.payload_limit,
         )
-        self.features = Features(_features(settings), self)
+        self.features = Features(_features(FEATURES if settings.features is None else settings.features), self)
         """What the app has beside the core."""
         self._preparing: tuple[Feature, ...] = self.features.which("prepare")
         self.database = Database(settings, tuple(self.features))
@@ -222,7 +238,7 @@ class FBTasks(AnswersCelery):
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
         self.on_retry = settings.on_retry
-        self.Task: type[Task[..., Any]] = check_class("task_class", settings.task_class or Task, Task)
+        self.Task: type[Task[..., Any]] = check_class("task_class", settings.task_class or Task)
         """The class of its tasks, to derive others from."""
         self.middlewares = Middlewares()
         self._discovery = Discovery(settings.name, settings.include)
@@ -243,10 +259,7 @@ class FBTasks(AnswersCelery):
 
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
-        return define(function, options, self.register, self.Task, Task, self.task_options)
-
-    task_root = Task
-    """The class from which all classes of tasks derive."""
+        return define(function, options, self.register, self.Task, self.task_options)
 
     @cached_property
     def task_options(self) -> type[Any]:
@@ -256,7 +269,7 @@ class FBTasks(AnswersCelery):
     @cached_property
     def fed_options(self) -> type[Any]:
         """The same of tasks that a source feeds."""
-        return self._options(sources.FedTaskOptions, "fed_options")
+        return self._options(FedTaskOptions, "fed_options")
 
     def _options(self, base: Any, member: str) -> type[Any]:
         return with_options(base, *(found for each in self.features if (found := getattr(each, member)) is not None))
@@ -480,7 +493,9 @@ class FBTasks(AnswersCelery):
         *ignored*: their task ignores its results.
         """
         if self.always_eager:
-            return self.run_eagerly(calls)
+            from fbtasks.run.eager import run_eagerly
+
+            return [run_eagerly(self, call) for call in calls]
         found = self.enqueuer.enqueue(calls, using)
         return [
             self.AsyncResult(
@@ -491,12 +506,6 @@ class FBTasks(AnswersCelery):
             )
             for call, enqueued in zip(calls, found, strict=True)
         ]
-
-    def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
-        """Runs *calls* here and now."""
-        from fbtasks.run.eager import run_eagerly
-
-        return [run_eagerly(self, call) for call in calls]
 
     @shows(CallOptions)
     def signature(
@@ -533,7 +542,7 @@ class FBTasks(AnswersCelery):
 
     def migrate(self) -> list[int]:
         """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
-        return migrate(self.database).applied
+        return self.database.migrate().versions
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""

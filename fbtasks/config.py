@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.feature import Feature, checked
+from fbtasks.feature import Feature
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
 from fbtasks.tasks.declare import Given, check_fields, given
@@ -90,10 +90,7 @@ class Settings:
     task_class: type[Any] | None = None
     """What ``app.task`` makes of a function; None: a ``Task``."""
 
-    features: Annotated[
-        Given[Sequence[Feature | type[Feature] | str] | None, tuple[Feature | type[Feature] | str, ...] | None],
-        optional(checked),
-    ] = given(None)
+    features: Sequence[Feature | type[Feature] | str] | None = None
     """What the app has beside the core; None: all of this distribution."""
 
     def __post_init__(self) -> None:

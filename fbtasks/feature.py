@@ -7,11 +7,10 @@ as any other: ``__init__`` (its :class:`Feature`), ``definition`` (what users wr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from fbtasks.queue.results import QueueRow
     from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Said, Stale, TaskRow
     from fbtasks.tasks.definition import Task
-
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
 class Worker(Protocol):
@@ -411,46 +408,13 @@ class Features:
 
 def _check_commands(feature: Feature) -> None:
     """Raises :class:`ConfigurationError` for ``commands`` of another shape than :attr:`Feature.commands` has."""
-    for module, lines in _items(feature, feature.commands):
-        for place, line in _items(feature, lines):
-            if not all(isinstance(each, str) for each in (module, place, line)) or not place.split():
-                raise _wrong_commands(feature, {module: {place: line}})
-
-
-def _items(feature: Feature, table: Any) -> Iterable[tuple[Any, Any]]:
-    if not isinstance(table, Mapping):
-        raise _wrong_commands(feature, table)
-    return table.items()
-
-
-def _wrong_commands(feature: Feature, found: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"the feature {feature.name!r} has commands with {checks.shown(found)}, which must be lines of --help by the "
-        'places of commands, by their modules: {"": {"audit": "Read."}, "pkg.commands": {"audit list": "All."}}.'
-    )
-
-
-def checked(what: str, value: Any) -> tuple[Feature | str, ...]:
-    """*value* as a tuple of features and names of features. Raises :class:`ConfigurationError` for what cannot be."""
-    if not isinstance(value, list | tuple):
-        raise ConfigurationError(f"{what} {checks.shown(value)} must be a list of features: features=[*FEATURES, ...].")
-    names = []
-    for each in value:
-        name = each if isinstance(each, str) else getattr(each, "name", None)
-        if not isinstance(name, str) or (isinstance(each, type) and not issubclass(each, Feature)):
-            raise ConfigurationError(f"{what} has {checks.shown(each)}, which is no feature, and no name of one.")
-        if not _NAME.fullmatch(name) or name.startswith(("fbtasks", "queue_")):
+    found: Any = feature.commands
+    tables: list[tuple[Any, Any]] = [*found.items()] if isinstance(found, Mapping) else [("", None)]
+    for module, lines in tables:
+        words = [module, *lines, *lines.values()] if isinstance(lines, Mapping) else [None]
+        if not all(isinstance(each, str) for each in words) or not all(place.split() for place in lines):
             raise ConfigurationError(
-                f"{what}: the name {name!r:.80} must have 1 to 30 small letters, digits and _, begin with a letter, "
-                "and not with fbtasks or queue_."
+                f"the feature {feature.name!r} has commands with {checks.shown(found)}, which must be lines of --help "
+                'by the places of commands, by their modules: {"": {"audit": "Read."}, "pkg.commands": '
+                '{"audit list": "All."}}.'
             )
-        names.append(name)
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigurationError(f"{what} has two features of the name {min(twice)!r}.")
-    return tuple(value)
-
-
-def made(given: Iterable[Feature | type[Feature] | str], named: Callable[[str], type[Feature]]) -> list[Feature]:
-    """Returns *given* as objects; *named* returns the class of one that is given by its name."""
-    found = (named(each) if isinstance(each, str) else each for each in given)
-    return [each() if isinstance(each, type) else each for each in found]

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from fbtasks import FBTasks
-from fbtasks.cli.options import DatabaseArgs, Seconds, announce, json_argument, json_option, with_database
-from fbtasks.cli.output import answer, failure, print_json, say
+from fbtasks.cli.options import Command, Seconds, announce, command, json_argument
+from fbtasks.cli.output import failure, print_json, say
 from fbtasks.errors import (
     ConfigurationError,
     DuplicateTask,
@@ -31,7 +31,7 @@ from fbtasks.tasks.call import Stored
 from fbtasks.tasks.options import task_name
 
 
-@click.command()
+@command
 @click.argument("name")
 @click.option("--args", "args_text", default="[]", metavar="JSON", help="Positional arguments, a list.")
 @click.option("--kwargs", "kwargs_text", default="{}", metavar="JSON", help="Keyword arguments, an object.")
@@ -40,29 +40,26 @@ from fbtasks.tasks.options import task_name
 @click.option("--countdown", type=float, help="Seconds to wait before it may start.")
 @click.option("--task-id", help="An id of your own; one id is enqueued once.")
 @click.option("--unknown", is_flag=True, help="With -A: also a name that the app does not know.")
-@with_database
-@json_option
 def call(
-    database: DatabaseArgs, name: str, args_text: str, kwargs_text: str, queue: str | None, priority: int | None,
-    countdown: float | None, task_id: str | None, unknown: bool, as_json: bool,
+    command: Command, name: str, args_text: str, kwargs_text: str, queue: str | None, priority: int | None,
+    countdown: float | None, task_id: str | None, unknown: bool,
 ) -> None:  # fmt: skip
     """Enqueue a task by its name and print its id."""
     args: list[Any] = json_argument(args_text, [], "--args")
     kwargs: dict[str, Any] = json_argument(kwargs_text, {}, "--kwargs")
-    with database.opened() as app:
-        announce(app)
-        if database.app_path is not None and not unknown:
-            _check_known(app, name)
-        with _wrong_use():
-            sent = app.send_task(
-                name, args, kwargs, queue=queue, priority=priority, countdown=countdown, task_id=task_id
-            )
-        number = app.database.use(partial(results.find_id, task=sent.id)) if as_json else None
+    announce(command.app)
+    if command.code is not None and not unknown:
+        _check_known(command.app, name)
+    with _wrong_use():
+        sent = command.app.send_task(
+            name, args, kwargs, queue=queue, priority=priority, countdown=countdown, task_id=task_id
+        )
+    number = command.database.use(partial(results.find_id, task=sent.id)) if command.as_json else None
     if sent.duplicate and task_id is None:
         say(f"{name} is unique, and task {sent.id} stands for this call; nothing was enqueued.", err=True)
     elif sent.duplicate:
         say(f"task_id {sent.id!r} was enqueued before; nothing was enqueued.", err=True)
-    answer({"id": number, "task_id": task_id, "duplicate": sent.duplicate}, sent.id, as_json=as_json)
+    command.answer({"id": number, "task_id": task_id, "duplicate": sent.duplicate}, sent.id)
 
 
 @contextmanager
@@ -88,26 +85,24 @@ def _check_known(app: FBTasks, name: str) -> None:
         raise ConfigurationError(f"{error} With --unknown it is enqueued for the worker of another app.") from error
 
 
-@click.command()
+@command
 @click.argument("task_id", metavar="ID")
 @click.option("--timeout", type=Seconds(0), default=0.0, help="Seconds to wait for it.")
-@with_database
-@json_option
-def result(database: DatabaseArgs, task_id: str, timeout: float, as_json: bool) -> None:
+def result(command: Command, task_id: str, timeout: float) -> None:
     """Print the result of a task as JSON."""
-    with database.opened() as app:
-        number = find_number(app.database, task_id)
-        try:
-            value = app.AsyncResult(task_id).get(timeout=timeout)
-        except Exception as error:
-            found = app.database.use(partial(results.state, task=number))
-            stored = app.database.use(partial(results.outcome, task=number))
-            state = None if found is None else found[0]
-            if as_json and state is not None and state is not State.SUCCEEDED:  # an unreadable result is an error alone
-                _print(number, state, stored=stored)
-            _explain(task_id, state, stored, error)
-            raise
-    if as_json:
+    number = find_number(command.database, task_id)
+    try:
+        value = command.app.AsyncResult(task_id).get(timeout=timeout)
+    except Exception as error:
+        found = command.database.use(partial(results.state, task=number))
+        stored = command.database.use(partial(results.outcome, task=number))
+        state = None if found is None else found[0]
+        # A result that cannot be read is an error alone.
+        if command.as_json and state is not None and state is not State.SUCCEEDED:
+            _print(number, state, stored=stored)
+        _explain(task_id, state, stored, error)
+        raise
+    if command.as_json:
         _print(number, State.SUCCEEDED, value)
     else:
         print_json(value, indent=None)

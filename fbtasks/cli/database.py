@@ -6,86 +6,79 @@ from contextlib import closing
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
-from fbtasks.cli.output import answer, say
+from fbtasks.cli.options import Command, announce, command, yes_option
+from fbtasks.cli.output import say
 from fbtasks.cli.render import raise_problems
 from fbtasks.database import operations as service
+from fbtasks.database.migrate import Applied, latest_version
 from fbtasks.feature import Deployed
 
 
-@click.command()
-@click.option("--anew", is_flag=True, help="Drop the queue first, unless tasks live in it.")
-@with_database
-@json_option
-def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
+@command
+def migrate(command: Command) -> None:
     """Create or update the tables of the queue; with -A, also what the app defines beside its tasks."""
-    with database.opened() as app:
-        done = service.migrate(announce(app).database, anew=anew)
-        brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
-        if database.app_path:
-            app.load()
-            with closing(app.database.open()) as session:
-                for each in app.features.which("deploy"):
-                    brought[each.brings_in or each.name] = each.deploy(session)
+    app = announce(command.app)
+    done = app.database.migrate()
+    brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
+    if command.code:
+        app.load()
+        with closing(app.database.open()) as session:
+            for each in app.features.which("deploy"):
+                brought[each.brings_in or each.name] = each.deploy(session)
     text = f"{app.settings.url}: {_done(done)}."
     text = " ".join([text, *(each.summary for each in brought.values() if each.summary)])
     lines = [line for each in brought.values() if not each.summary for line in each.lines]
     record = {
         "url": str(app.settings.url),
-        "applied": done.applied,
-        "version": done.version,
+        "applied": done.versions,
+        "version": latest_version(),
         "features": done.features,
     }
     changes = {name: each.changes for name, each in brought.items()}
-    answer(record | changes, "\n".join([text, *lines]), as_json=as_json)
-    raise_problems({name: said for each in brought.values() for name, said in each.problems.items()}, as_json=as_json)
+    command.answer(record | changes, "\n".join([text, *lines]))
+    problems = {name: said for each in brought.values() for name, said in each.problems.items()}
+    raise_problems(problems, as_json=command.as_json)
 
 
-def _done(done: service.Migration) -> str:
-    versions = ", ".join(map(str, done.applied))
+def _done(done: Applied) -> str:
+    versions = ", ".join(map(str, done.versions))
     found = sorted(done.features.items())
-    if done.applied:
+    if done.versions:
         named = ", ".join(f"{name} {version}" for name, version in found)
         return f"migrated to version {versions}" + (f", with the features {named}" if found else "")
     named = ", ".join(f"{name} to version {version}" for name, version in found)
     return f"migrated the feature{'s' if len(found) > 1 else ''} {named}" if found else "up to date"
 
 
-@click.command()
+@command
 @click.option("--promoted", is_flag=True, help="It is a promoted standby, even if it looks like the primary.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@with_database
-@json_option
-def adopt(database: DatabaseArgs, promoted: bool, yes: bool, as_json: bool) -> None:
+@yes_option
+def adopt(command: Command, promoted: bool, yes: bool) -> None:
     """Let workers run the tasks of a restored or moved database."""
-    with database.opened() as app:
-        copy = service.find_copy(app.database)
-        if copy is None and promoted:
-            copy = f"{app.settings.url} is a standby that was promoted."
-        if copy is not None:
-            say(copy, err=as_json)
-            if not yes:
-                click.confirm("Adopt it?", abort=True, err=as_json)
-            service.adopt(app.database)
+    copy = service.find_copy(command.database)
+    if copy is None and promoted:
+        copy = f"{command.app.settings.url} is a standby that was promoted."
+    if copy is not None:
+        say(copy, err=command.as_json)
+        if not yes:
+            command.confirm("Adopt it?")
+        service.adopt(command.database)
     text = "Nothing to adopt: the database is the one it was." if copy is None else "Adopted."
-    answer({"adopted": copy is not None}, text, as_json=as_json)
+    command.answer({"adopted": copy is not None}, text)
 
 
-@click.command()
+@command
 @click.argument("role", type=click.Choice(list(service.ROLES)))
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
 @click.option("--revoke", is_flag=True, help="Take the role from them instead.")
-@with_database
-@json_option
-def grant(database: DatabaseArgs, role: str, users: tuple[str, ...], revoke: bool, as_json: bool) -> None:
+def grant(command: Command, role: str, users: tuple[str, ...], revoke: bool) -> None:
     """Let users of a server enqueue, work or operate, and no more than that."""
-    with database.opened() as app:
-        found = (service.revoke if revoke else service.grant)(app.database, role, users)
+    found = (service.revoke if revoke else service.grant)(command.database, role, users)
     text = "\n".join(_sentence(change, role, revoke) for change in found.users)
-    answer({"role": role, "revoked": revoke, "users": found.users}, text, as_json=as_json)
+    command.answer({"role": role, "revoked": revoke, "users": found.users}, text)
     for name in found.unknown:
         say(f"Note: the server has no user {name} yet. In SQL: CREATE USER {name} PASSWORD '...'", err=True)
-    if app.settings.url.embedded:
+    if command.app.settings.url.embedded:
         say(
             "The embedded engine asks for no password: there the permissions of the file decide, and roles have an "
             "effect when a server opens the database.",

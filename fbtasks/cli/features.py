@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, with_database
-from fbtasks.cli.output import answer, show_records
-from fbtasks.cli.render import Column, records
+from fbtasks.cli.options import Command, command
+from fbtasks.cli.tables import Column, table
 from fbtasks.database import features, migrate
 from fbtasks.errors import ConfigurationError
 
@@ -22,31 +21,25 @@ _FEATURE: Final[Sequence[Column]] = [
 ]
 
 
-@click.command()
-@with_database
-@json_option
-def list(database: DatabaseArgs, as_json: bool) -> None:
+@command
+def list(command: Command) -> None:
     """The features that the database has, and whether this program, or the app, has them."""
-    with database.opened() as app:
-        rows: Sequence[dict[str, Any]] = [
-            {"name": name, "version": row.version, "here": name in app.features, "hooks": sorted(row.hooks)}
-            for name, row in app.database.use(features.rows).items()
-        ]
-    show_records(rows, lambda found: records(_FEATURE, found), as_json=as_json)
+    rows: Sequence[dict[str, Any]] = [
+        {"name": name, "version": row.version, "here": name in command.app.features, "hooks": sorted(row.hooks)}
+        for name, row in command.database.use(features.rows).items()
+    ]
+    command.show(rows, lambda found: table(_FEATURE, found))
 
 
-@click.command()
+@command
 @click.argument("name")
-@with_database
-@json_option
-def drop(database: DatabaseArgs, name: str, as_json: bool) -> None:
+def drop(command: Command, name: str) -> None:
     """Call a feature of another distribution no more; refused while tasks or workers have it."""
-    with database.opened() as app:
-        if database.app_path and name in app.features:
-            raise ConfigurationError(f"the app {app.name!r} has the feature {name!r}, and would bring it back.")
-        with closing(app.database.open()) as session:
-            left = migrate.drop_feature(session, name)
+    if command.code and name in command.app.features:
+        raise ConfigurationError(f"the app {command.app.name!r} has the feature {name!r}, and would bring it back.")
+    with closing(command.database.open()) as session:
+        left = migrate.drop_feature(session, name)
     text = f"{name}: dropped."
     if left:
         text += f" What it made stays. Before an app brings it back: {' '.join(f'DROP {each};' for each in left)}"
-    answer({"dropped": name, "left": left}, text, as_json=as_json)
+    command.answer({"dropped": name, "left": left}, text)

@@ -128,13 +128,6 @@ class CommandGroup(click.Group):
             return super().invoke(ctx)
         except click.NoSuchOption as error:
             raise _no_option(error) from None
-        except click.MissingParameter as error:
-            if error.ctx is not None and error.ctx.info_name == "purge":
-                raise click.UsageError(
-                    f"{error.format_message()} One queue is purged at a time; they are in: fbtasks inspect queues",
-                    error.ctx,
-                ) from None
-            raise
 
 
 def _no_such(ctx: click.Context, module: str, place: str, why: str) -> Exception:

@@ -7,26 +7,23 @@ from collections.abc import Iterator
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
-from fbtasks.cli.output import answer, say
+from fbtasks.cli.options import Command, Seconds, command
+from fbtasks.cli.output import say
 from fbtasks.queue.operations.workers import Health, get_health
 from fbtasks.system.showing import count, span
 
 
-@click.command()
-@with_database
-@json_option
+@command
 @click.option("--max-age", type=Seconds(0), default=300.0, help="Seconds that a ready task may wait.")
 @click.option("--max-lag", type=Seconds(0), default=900.0, help="Seconds that a change may wait to become a task.")
-def health(database: DatabaseArgs, as_json: bool, max_age: float, max_lag: float) -> None:
+def health(command: Command, max_age: float, max_lag: float) -> None:
     """Check for monitoring: exit code 1 when a queue is not served or waits too long."""
-    with database.opened() as app:
-        found = get_health(app.database, max_age, max_lag)
+    found = get_health(command.database, max_age, max_lag)
     for remark in found.remarks:
         say(str(remark), err=True)
     problems = list(_problems(found))
     record = {"healthy": found.healthy, "problems": problems, "workers": found.workers}
-    answer(record, "\n".join(problems) or f"healthy: {count(found.workers, 'worker')}", as_json=as_json)
+    command.answer(record, "\n".join(problems) or f"healthy: {count(found.workers, 'worker')}")
     sys.exit(0 if found.healthy else 1)
 
 

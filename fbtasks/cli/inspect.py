@@ -9,8 +9,8 @@ import click
 
 from fbtasks.cli import render
 from fbtasks.cli.commands import COMMANDS
-from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
-from fbtasks.cli.output import as_dict, print_json, print_json_list, say, show_records
+from fbtasks.cli.options import Command, command, since_time
+from fbtasks.cli.output import as_dict, print_json, print_json_list, say
 from fbtasks.queue.operations import pausing
 from fbtasks.queue.operations import queues as queue_service
 from fbtasks.queue.operations import tasks as task_service
@@ -22,33 +22,26 @@ from fbtasks.tasks.serialize import json_value, show_json
 def _list_command(name: str, state: State, nothing: str) -> click.Command:
     """Returns the command that lists the tasks in one state; *nothing* is what it says of an empty list."""
 
-    @click.command(name, help=COMMANDS[__name__][f"inspect {name}"])
-    @with_database
-    @json_option
     @click.option("--queue", help="Only this queue.")
     @click.option("--name", "task_name", help="Only tasks of this name.")
     @click.option("--since", metavar="AGE|TIME", help="Only since then: 90s, 15m, 2h, 7d, or an ISO time.")
     @click.option("--limit", type=click.IntRange(1, 1_000_000), default=50, help="At most so many.")
-    def command(
-        database: DatabaseArgs, as_json: bool, queue: str | None, task_name: str | None, since: str | None, limit: int
-    ) -> None:
+    def show(command: Command, queue: str | None, task_name: str | None, since: str | None, limit: int) -> None:
         filtered = (queue, task_name, since) != (None, None, None)
         wanted = task_service.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
-        with (
-            database.opened() as app,
-            task_service.list_tasks(app.database, state, wanted, database.code(app)) as (rows, more),
-        ):
-            if as_json:
+        with task_service.list_tasks(command.database, state, wanted, command.code) as (rows, more):
+            if command.as_json:
                 print_json_list(rows)
                 return
             render.tasks(rows, state, f"No {name} task matches the filters." if filtered else nothing)
             if state is State.PARKED and rows:
                 names = {task.name for task in rows}
-                _say_paused([each for each in app.database.use(pausing.paused_names) if each in names])
+                _say_paused([each for each in command.database.use(pausing.paused_names) if each in names])
             if more:
                 say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
 
-    return command
+    show.__name__, show.__doc__ = name, COMMANDS[__name__][f"inspect {name}"]
+    return command(show)
 
 
 def _say_paused(names: list[str]) -> None:
@@ -69,15 +62,12 @@ held = _list_command("held", State.HELD, "Nothing is held.")
 awaiting = _list_command("awaiting", State.AWAITING, "Nothing is awaiting.")
 
 
-@click.command()
+@command
 @click.argument("task_id", metavar="ID")
-@with_database
-@json_option
-def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
+def task(command: Command, task_id: str) -> None:
     """One task: arguments, times, tries, result, traceback."""
-    with database.opened() as app:
-        found = task_service.get_task(app.database, task_id)
-    if as_json:
+    found = task_service.get_task(command.database, task_id)
+    if command.as_json:
         print_json(_as_dict(found))
     else:
         shown = "(no longer kept)" if found.arguments is None else show_json(found.arguments)
@@ -103,40 +93,31 @@ def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
     }
 
 
-@click.command()
-@with_database
-@json_option
+@command
 @click.option("--queue", help="Only this queue.")
-def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
+def queues(command: Command, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
-    with database.opened() as app:
-        rows = queue_service.list_queues(app.database, queue, database.code(app))
-        names = [] if as_json or queue else app.database.use(pausing.paused_names)
-    show_records(rows, render.queues, as_json=as_json)
+    rows = queue_service.list_queues(command.database, queue, command.code)
+    names = [] if command.as_json or queue else command.database.use(pausing.paused_names)
+    command.show(rows, render.queues)
     _say_paused(names)
 
 
-@click.command()
-@with_database
-@json_option
+@command
 @click.option("--queue", help="Only this queue; conflicts belong to none.")
 @click.option(
     "--since", default="1d", metavar="AGE|TIME", help="Since the hour of then: 90s, 15m, 2h, 7d, or an ISO time."
 )
-def stats(database: DatabaseArgs, as_json: bool, queue: str | None, since: str) -> None:
+def stats(command: Command, queue: str | None, since: str) -> None:
     """Counters of tasks, errors, times and conflicts."""
     start = since_time(since)
     window = timedelta(0) if start is None else datetime.now(UTC) - start
-    with database.opened() as app:
-        found = queue_service.get_statistics(app.database, window, queue, database.code(app))
-    show_records(found, render.stats, as_json=as_json)
+    found = queue_service.get_statistics(command.database, window, queue, command.code)
+    command.show(found, render.stats)
 
 
-@click.command()
-@with_database
-@json_option
-def workers(database: DatabaseArgs, as_json: bool) -> None:
+@command
+def workers(command: Command) -> None:
     """The workers that are registered."""
-    with database.opened() as app:
-        rows = list_workers(app.database)
-    show_records(rows, render.workers, as_json=as_json)
+    rows = list_workers(command.database)
+    command.show(rows, render.workers)

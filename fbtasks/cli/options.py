@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from fbtasks import FBTasks
-from fbtasks.cli.output import say
+from fbtasks.cli.output import print_json, say
+from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.importing import import_app
 from fbtasks.timing import LONGEST
@@ -23,6 +24,7 @@ T = TypeVar("T")
 _MOST: Final = LONGEST.total_seconds()
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 class Seconds(click.FloatRange):
@@ -43,15 +45,16 @@ class DatabaseArgs:
     url: str | None
     app_path: str | None
 
-    def app(self) -> FBTasks:
-        """Returns the app named by -A, or one that knows the database alone. An administrator uses it.
+    @contextmanager
+    def opened(self) -> Iterator[FBTasks]:
+        """For the block: the app named by -A, or one that knows the database alone. An administrator uses it.
 
         While the command runs it ends the process when the embedded engine hangs.
         """
-        from fbtasks.database.operations import end_when_engine_hangs
+        from fbtasks.firebird.embedded import mutex_repair
 
-        stay = end_when_engine_hangs(lambda text: say(f"Error: {text}", err=True))
-        click.get_current_context().call_on_close(stay)
+        mutex_repair.exit_when_engine_hangs(lambda text: say(f"Error: {text}", err=True))
+        click.get_current_context().call_on_close(mutex_repair.stay_when_engine_hangs)
         if self.app_path:
             app = import_app(self.app_path)
             if self.url:
@@ -60,20 +63,8 @@ class DatabaseArgs:
             app = FBTasks("fbtasks", self.url)
             app.database.as_found = True
         app.database.maintains = True
-        return app
-
-    def code(self, app: FBTasks) -> FBTasks | None:
-        """Returns *app* when its code says something, since -A has named it."""
-        return app if self.app_path else None
-
-    @contextmanager
-    def opened(self) -> Iterator[FBTasks]:
-        """For the block: the app, whose connections are closed at its end."""
-        app = self.app()
-        try:
+        with closing(app):
             yield app
-        finally:
-            app.close()
 
 
 def with_database(function: Callable[..., None]) -> Callable[..., None]:
@@ -86,6 +77,53 @@ def with_database(function: Callable[..., None]) -> Callable[..., None]:
         function(database=DatabaseArgs(url, app_path), **arguments)
 
     return command
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One run of a command: the app that it is for, and how it answers."""
+
+    app: FBTasks
+    code: FBTasks | None
+    """The app when -A has named it, so that its code is known."""
+    as_json: bool
+
+    @property
+    def database(self) -> Database:
+        """That of the app."""
+        return self.app.database
+
+    def confirm(self, question: str) -> None:
+        """Asks the user. Ends the command unless the answer is yes."""
+        click.confirm(question, abort=True, err=self.as_json)
+
+    def answer(self, record: Any, text: str) -> None:
+        """Prints what the command has done: as JSON for scripts, or in words."""
+        self.show(record, lambda _: say(text))
+
+    def answer_changed(self, changed: Sequence[str], what: str, nothing: str) -> None:
+        """Prints *what* becomes of the things that it has *changed*, by their names; or why it is *nothing*."""
+        text = f"{', '.join(changed)}: {what}" if changed else f"Nothing to do: {nothing}."
+        self.answer({"changed": changed}, text)
+
+    def show(self, found: T, table: Callable[[T], None]) -> None:
+        """Prints what the command has found: as JSON for scripts, or by *table* for people. The database is left."""
+        self.app.close()
+        if self.as_json:
+            print_json(found)
+        else:
+            table(found)
+
+
+def command(function: Callable[..., None]) -> click.Command:
+    """Makes a command with -A, --url and --json of *function*, which gets a :class:`Command`."""
+
+    @functools.wraps(function)
+    def run(database: DatabaseArgs, as_json: bool, **arguments: Any) -> None:
+        with database.opened() as app:
+            function(Command(app, app if database.app_path else None, as_json), **arguments)
+
+    return click.command()(with_database(json_option(run)))
 
 
 def announce(app: FBTasks, indent: str = "") -> FBTasks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -61,20 +61,6 @@ def answer(record: Any, text: str, *, as_json: bool) -> None:
         print_json(record)
     else:
         say(text)
-
-
-def answer_changed(changed: Sequence[str], what: str, nothing: str, *, as_json: bool) -> None:
-    """Prints *what* becomes of the things that a command has *changed*, by their names; or why it is *nothing*."""
-    text = f"{', '.join(changed)}: {what}" if changed else f"Nothing to do: {nothing}."
-    answer({"changed": changed}, text, as_json=as_json)
-
-
-def show_records(found: T, table: Callable[[T], None], *, as_json: bool) -> None:
-    """Prints what a command has found: as JSON for scripts, or by *table* for people."""
-    if as_json:
-        print_json(found)
-    else:
-        table(found)
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, with_database
-from fbtasks.cli.output import answer
+from fbtasks.cli.options import Command, command
 from fbtasks.queue.operations import pausing as service
 from fbtasks.system.showing import count
 
@@ -20,36 +19,28 @@ def _check(queues: Sequence[str], names: Sequence[str]) -> None:
         raise click.UsageError("give the names of queues, or --task with the name of a task.")
 
 
-@click.command()
+@command
 @_queues
 @_names
-@with_database
-@json_option
-def pause(database: DatabaseArgs, queues: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> None:
+def pause(command: Command, queues: tuple[str, ...], names: tuple[str, ...]) -> None:
     """Let no task of a queue, or of a name, begin; what runs goes on."""
     _check(queues, names)
-    with database.opened() as app:
-        done = service.pause(app.database, queues, names, database.code(app))
+    done = service.pause(command.database, queues, names, command.code)
     remedy = service.how_to_resume(done.queues, done.tasks)
     text = f"Nothing of {', '.join([*done.queues, *done.tasks])} begins until: {remedy}"
-    _answer(done, text, "Nothing to do: paused already.", as_json=as_json)
+    command.answer(done, text if done.queues or done.tasks else "Nothing to do: paused already.")
 
 
-@click.command()
+@command
 @_queues
 @_names
-@with_database
-@json_option
-def resume(database: DatabaseArgs, queues: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> None:
+def resume(command: Command, queues: tuple[str, ...], names: tuple[str, ...]) -> None:
     """Go on after a pause. Tasks of a name are put back into their queues."""
     _check(queues, names)
-    with database.opened() as app:
-        done = service.resume(app.database, queues, names, database.code(app))
+    done = service.resume(command.database, queues, names, command.code)
     put_back = f"{count(done.put_back, 'task')} put back."
     text = f"{', '.join([*done.queues, *done.tasks])}: tasks begin again"
     text += f", {put_back}" if done.tasks or done.put_back else "."
-    _answer(done, text, put_back if done.put_back else "Nothing to do: not paused.", as_json=as_json)
-
-
-def _answer(done: service.Paused, text: str, unchanged: str, *, as_json: bool) -> None:
-    answer(done, text if done.queues or done.tasks else unchanged, as_json=as_json)
+    if not done.queues and not done.tasks:
+        text = put_back if done.put_back else "Nothing to do: not paused."
+    command.answer(done, text)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from operator import attrgetter
-from typing import Any, Final
+from operator import itemgetter
+from typing import Final
 
 from fbtasks.cli.output import ago, failure, say, since, stamp, visible, write
-from fbtasks.cli.tables import console, table
+from fbtasks.cli.tables import PAIRS, Column, column, screen_width, table
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations.queues import QueueRow, Statistics
 from fbtasks.queue.operations.tasks import TaskDetail
@@ -21,18 +21,6 @@ from fbtasks.tasks.call import TaskRow, WorkerRow
 
 _NARROWEST: Final = 40
 """The fewest columns of the screen that sentences are wrapped to."""
-Column = tuple[str, str, Callable[[Any], object]]
-"""The title of a column, its kind (see :func:`table`), and its value for a record."""
-
-
-def records(columns: Sequence[Column], rows: Iterable[object]) -> None:
-    """Prints a table with a line for each record."""
-    table([column[:2] for column in columns], ([value(row) for *_, value in columns] for row in rows))
-
-
-def column(title: str, kind: str, name: str = "") -> Column:
-    """Returns the column for the field of that name; without one, for the field named like the column."""
-    return title, kind, attrgetter(name or title.lower())
 
 
 def _error(row: TaskRow) -> str:
@@ -48,38 +36,35 @@ def _could_run_since(row: TaskRow) -> datetime:
     return max(row.raise_time, row.start_time)
 
 
-_ENDED: Final[Column] = ("ENDED", "word", lambda r: ago(r.finish_time))
+_ENDED: Final = column("ENDED", "ago", "finish_time")
 _ELAPSED: Final[Column] = ("ELAPSED", "word", _elapsed)
 _PRIORITY: Final = column("PRIORITY", "number")
 _LAST_ERROR: Final = column("LAST ERROR", "line", "error_msg")
 _WAITING: Final[list[Column]] = [
-    _PRIORITY, ("WAITING", "word", lambda r: since(_could_run_since(r))), _LAST_ERROR
+    _PRIORITY, ("WAITING", "since", _could_run_since), _LAST_ERROR
 ]  # fmt: skip
 _LISTS: Final[dict[State, list[Column]]] = {
-    State.FAILED: [("FAILED", "word", lambda r: ago(r.finish_time)), ("ERROR", "line", _error)],
+    State.FAILED: [column("FAILED", "ago", "finish_time"), ("ERROR", "line", _error)],
     State.SUCCEEDED: [_ENDED, _ELAPSED],
     State.CANCELLED: [_ENDED, _ELAPSED, column("REASON", "line", "error_msg")],
     State.RUNNING: [_ELAPSED, column("WORKER", "name")],
     State.READY: _WAITING,
     State.HELD: [_PRIORITY, ("FOR", "word", lambda r: ", then ".join(r.waits_for)), *_WAITING[1:]],
     State.AWAITING: [_PRIORITY],
-    State.SCHEDULED: [_PRIORITY, ("DUE", "word", lambda r: ago(r.start_time)), _LAST_ERROR],
-    State.PARKED: [_PRIORITY, ("PARKED", "word", lambda r: ago(r.claim_time)), _LAST_ERROR],
+    State.SCHEDULED: [_PRIORITY, column("DUE", "ago", "start_time"), _LAST_ERROR],
+    State.PARKED: [_PRIORITY, column("PARKED", "ago", "claim_time"), _LAST_ERROR],
 }
 """The columns of each list after those that all have."""
 
 
 def tasks(rows: Spool[TaskRow], state: State, nothing: str) -> None:
     """Prints tasks in one state, one line for each."""
-    if not rows:
-        say(nothing)
-        return
     columns = [column("NAME", "name"), column("QUEUE", "name"), column("TRIES", "number", "try_count")]
     if any(row.task_id for row in rows):
         columns.insert(0, column("TASK ID", "name", "task_id"))
     tried = _LAST_ERROR in _LISTS[state] and any(row.error_msg for row in rows)
     columns += [each for each in _LISTS[state] if each is not _LAST_ERROR or tried]
-    records([column("ID", "number"), *columns], rows)
+    table([column("ID", "number"), *columns], rows, nothing)
 
 
 def task(found: TaskDetail, arguments: str, result: str | None) -> None:
@@ -111,7 +96,7 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
         "RESULT": result,
         "ERROR": error or None,
     }
-    table([("", "word"), ("", "text")], ((k, v) for k, v in facts.items() if v is not None))
+    table(PAIRS, (pair for pair in facts.items() if pair[1] is not None))
     say_problems([("It waits", found.why)])
     if trace:
         say(f"\n{trace.rstrip()}")
@@ -124,7 +109,7 @@ def _waits_for(row: TaskRow) -> str:
 _QUEUE: Final[list[Column]] = [
     column("QUEUE", "text"),
     *(column(title, "number") for title in ("READY", "SCHEDULED", "RUNNING", "PARKED", "HELD")),
-    ("WAITING", "word", lambda r: since(r.waiting_since)),
+    column("WAITING", "since", "waiting_since"),
     ("WORKERS", "word", lambda r: r.workers or "none"),
 ]
 _LENGTH: Final[Column] = ("LENGTH", "word", lambda r: None if r.max_length is None else f"{r.length} of {r.max_length}")
@@ -153,10 +138,7 @@ def queues(rows: list[QueueRow]) -> None:
     columns += map(_shown, dict.fromkeys(title for row in rows for title in row.shown))
     if len(columns) > len(_QUEUE):  # a name is not folded for their sake
         columns[0] = column("QUEUE", "word")
-    if rows:
-        records(columns, rows)
-    else:
-        say("No queue holds a task, and no worker serves one. Start one: fbtasks worker -A MODULE")
+    table(columns, rows, "No queue holds a task, and no worker serves one. Start one: fbtasks worker -A MODULE")
 
 
 def _heartbeat(row: WorkerRow) -> str:
@@ -179,10 +161,7 @@ _WORKER: Final[list[Column]] = [
 
 def workers(rows: list[WorkerRow]) -> None:
     """Prints the workers that are registered."""
-    if rows:
-        records(_WORKER, rows)
-    else:
-        say("No worker is registered. Start one: fbtasks worker -A MODULE")
+    table(_WORKER, rows, "No worker is registered. Start one: fbtasks worker -A MODULE")
 
 
 def stats(found: Statistics) -> None:
@@ -206,7 +185,7 @@ def stats(found: Statistics) -> None:
         "SUM_ELAPSED_TIME": f"{elapsed:.3f} s",
         "CONFLICTS": sum(r.conflicts for r in rows),
     }
-    table([("", "word"), ("", "number")], facts.items())
+    table([PAIRS[0], ("", "number", itemgetter(1))], facts.items())
 
 
 _REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()])*?)\)?\.?")
@@ -218,7 +197,7 @@ def say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = Fals
 
     The command with which it ends has a line of its own, whole.
     """
-    width = max(_NARROWEST, console().width)
+    width = max(_NARROWEST, screen_width())
     for name, problems in found:
         for problem in problems:
             text = visible(" ".join(problem.split()))

@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
-from fbtasks.cli.output import answer, print_json, say, write
+from fbtasks.cli.options import Command, command, since_time, yes_option
+from fbtasks.cli.output import print_json, say, write
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations import queues, tasks
 from fbtasks.system.showing import count
@@ -30,76 +30,66 @@ def _report(changes: tasks.TaskChanges, what: str, as_json: bool, hint: str = ""
         raise FBTasksError(f"nothing was changed for {left}: {changes.condition}{hint}.")
 
 
-@click.command()
+@command
 @click.argument("task_ids", metavar="[ID]...", nargs=-1)
 @click.option("--all-failed", is_flag=True, help="All failed tasks.")
 @click.option("--queue", help="With --all-failed: only this queue.")
 @click.option("--name", "task_name", help="With --all-failed: only tasks of this name.")
 @click.option("--since", metavar="AGE|TIME", help="With --all-failed: only those that failed since then.")
-@with_database
-@json_option
 def retry(
-    database: DatabaseArgs, task_ids: tuple[str, ...], all_failed: bool, queue: str | None, task_name: str | None,
-    since: str | None, as_json: bool,
+    command: Command, task_ids: tuple[str, ...], all_failed: bool, queue: str | None, task_name: str | None,
+    since: str | None,
 ) -> None:  # fmt: skip
     """Put failed or cancelled tasks back into their queues."""
     if bool(task_ids) == all_failed:
         raise click.UsageError("give the IDs of tasks, or --all-failed.")
     if not all_failed and (queue, task_name, since) != (None, None, None):
         raise click.UsageError("--queue, --name and --since go with --all-failed.")
-    with database.opened() as app:
-        if not all_failed:
-            _report(tasks.retry(app.database, task_ids), "put back", as_json)
-            return
-        wanted = tasks.Filter(queue=queue, name=task_name, since=since_time(since))
-        total = tasks.retry_failed(app.database, wanted, database.code(app))
-    answer({"count": total}, f"{count(total, 'task')} put back.", as_json=as_json)
+    if not all_failed:
+        _report(tasks.retry(command.database, task_ids), "put back", command.as_json)
+        return
+    wanted = tasks.Filter(queue=queue, name=task_name, since=since_time(since))
+    total = tasks.retry_failed(command.database, wanted, command.code)
+    command.answer({"count": total}, f"{count(total, 'task')} put back.")
 
 
-@click.command()
+@command
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
-@with_database
-@json_option
-def discard(database: DatabaseArgs, task_ids: tuple[str, ...], as_json: bool) -> None:
+def discard(command: Command, task_ids: tuple[str, ...]) -> None:
     """Delete finished tasks for good."""
-    with database.opened() as app:
-        _report(tasks.discard(app.database, task_ids), "discarded", as_json, hint="; see: fbtasks cancel")
+    _report(tasks.discard(command.database, task_ids), "discarded", command.as_json, hint="; see: fbtasks cancel")
 
 
-@click.command()
+@command
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
-@with_database
-@json_option
-def cancel(database: DatabaseArgs, task_ids: tuple[str, ...], as_json: bool) -> None:
+def cancel(command: Command, task_ids: tuple[str, ...]) -> None:
     """Cancel tasks: waiting ones at once; running ones are stopped by their worker."""
-    with database.opened() as app:
-        _report(tasks.cancel(app.database, task_ids), "cancelled", as_json)
+    _report(tasks.cancel(command.database, task_ids), "cancelled", command.as_json)
 
 
-@click.command()
-@click.argument("queue")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@with_database
-@json_option
-def purge(database: DatabaseArgs, queue: str, yes: bool, as_json: bool) -> None:
+@command
+@click.argument("queue", required=False, metavar="QUEUE")
+@yes_option
+def purge(command: Command, queue: str | None, yes: bool) -> None:
     """Delete all waiting tasks of a queue."""
-    with database.opened() as app:
-        code = database.code(app)
-        if not yes:
-            (row,) = queues.list_queues(app.database, queue, code)
-            click.confirm(f"Delete {count(row.waiting, 'waiting task')} of queue {queue!r}?", abort=True, err=as_json)
-        total = _deleted(queues.purge(app.database, queue, code), "task")
-    answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.", as_json=as_json)
+    if queue is None:
+        raise click.UsageError(
+            "Missing argument 'QUEUE'. One queue is purged at a time; they are in: fbtasks inspect queues"
+        )
+    if not yes:
+        (row,) = queues.list_queues(command.database, queue, command.code)
+        click.confirm(
+            f"Delete {count(row.waiting, 'waiting task')} of queue {queue!r}?", abort=True, err=command.as_json
+        )
+    total = _deleted(queues.purge(command.database, queue, command.code), "task")
+    command.answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.")
 
 
-@click.command()
-@with_database
-@json_option
-def prune(database: DatabaseArgs, as_json: bool) -> None:
+@command
+def prune(command: Command) -> None:
     """Delete results and failures that have been kept long enough."""
-    with database.opened() as app:
-        total = _deleted(tasks.prune(app.database), "finished task")
-    answer({"count": total}, f"{count(total, 'finished task')} deleted.", as_json=as_json)
+    total = _deleted(tasks.prune(command.database), "finished task")
+    command.answer({"count": total}, f"{count(total, 'finished task')} deleted.")
 
 
 _PAUSE: Final = 0.2

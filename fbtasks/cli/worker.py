@@ -114,10 +114,16 @@ def worker(
         )
     log = LogOptions(loglevel.upper(), log_format, logfile, options.name)
     set_up(log, waits=False)
+    facts = _facts(app, options)
     if log.asked:
-        _introduce(app, options)
+        said = ", ".join(f"{name} {value}" for name, value in facts.items())
+        logger.info("Worker %s of fbtasks %s: %s.", options.name, VERSION, said)
     if logfile or log_format == "text":
-        _banner(app, options)
+        unknown = set(options.queues) - set(app.queues_served())
+        notes = [("note", f"no task of the app is declared for the queue {queue!r}") for queue in unknown]
+        click.echo(f"fbtasks {VERSION} worker {options.name}", err=True)
+        for name, value in [*facts.items(), *notes]:
+            click.echo(f"  {name:8}{value}", err=True)
         announce(app, "  note    ")
     with _reason_in_the_log(log):
         work(app, app_path, options, log.argument(), children)
@@ -137,20 +143,6 @@ def _reason_in_the_log(log: LogOptions) -> Iterator[None]:
         raise
 
 
-def _introduce(app: FBTasks, options: WorkerOptions) -> None:
-    logger.info(
-        "Worker %s of fbtasks %s: app %s, url %s, queues %s, pool %s, %d at once, tasks %s.",
-        options.name,
-        VERSION,
-        app.name,
-        app.settings.url,
-        _queues(options),
-        options.pool,
-        options.concurrency,
-        ", ".join(sorted(app.tasks)) or "(none)",
-    )
-
-
 def _queues(options: WorkerOptions, between: str = ", ") -> str:
     return between.join(share_text(queue, share) for queue, share in options.shares.items())
 
@@ -164,12 +156,12 @@ def _checked(name: str) -> str:
     return name
 
 
-def _banner(app: FBTasks, options: WorkerOptions) -> None:
-    click.echo(f"fbtasks {VERSION} worker {options.name}", err=True)
-    click.echo(f"  app     {app.name}", err=True)
-    click.echo(f"  url     {app.settings.url}", err=True)
-    click.echo(f"  queues  {_queues(options)}", err=True)
-    click.echo(f"  pool    {options.pool}, {options.concurrency} at once", err=True)
-    click.echo(f"  tasks   {', '.join(sorted(app.tasks)) or '(none)'}", err=True)
-    for queue in set(options.queues) - set(app.queues_served()):
-        click.echo(f"  note    no task of the app is declared for the queue {queue!r}", err=True)
+def _facts(app: FBTasks, options: WorkerOptions) -> dict[str, object]:
+    """Returns what is said of a worker when it starts."""
+    return {
+        "app": app.name,
+        "url": app.settings.url,
+        "queues": _queues(options),
+        "pool": f"{options.pool}, {options.concurrency} at once",
+        "tasks": ", ".join(sorted(app.tasks)) or "(none)",
+    }

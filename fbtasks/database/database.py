@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
-from fbtasks.database import anew, features, generations, migrate
+from fbtasks.database import features, generations, migrate
 from fbtasks.database.migrate import Applied
 from fbtasks.database.packages import queries
 from fbtasks.database.schema import Part
@@ -20,10 +20,9 @@ from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailabl
 from fbtasks.feature import Feature
 from fbtasks.firebird import connections, fork
 from fbtasks.firebird.driver.translate import shut_down
-from fbtasks.firebird.facts import Facts
-from fbtasks.firebird.identity import KnownDatabase, file_of
+from fbtasks.firebird.identity import Facts, KnownDatabase, file_of
 from fbtasks.firebird.pool import Pool
-from fbtasks.firebird.session import Session, identity
+from fbtasks.firebird.session import Session, database_info
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -59,7 +58,6 @@ class Database:
         """Which database the connections are to."""
         self.generation = 0
         """The number of the packages in use, when a session was opened last."""
-        self._identity: tuple[str, str] | None = None
         self._lock = threading.RLock()
         self.maintains = False
         """Whether an administrator uses it, who may connect while it is shut down for maintenance."""
@@ -223,17 +221,13 @@ class Database:
     def _is_ready(self) -> bool:
         return self._ready
 
-    def identity(self) -> tuple[str, str] | None:
-        """Which database this is, whatever its name; None for a file that is not there. Nothing is created."""
+    def is_one(self, connection: Any) -> bool:
+        """Whether *connection* is to this database, whatever name it has for it. Nothing is created."""
         if self._missing():
-            return None
+            return False
         with self.session() if self._ready else closing(self._open()) as session:
-            self._identity = identity(session.connection)
-        return self._identity
-
-    def is_one(self, found: tuple[str, str]) -> bool:
-        """Whether *found* is the identity of this database. Asks only where the last answer does not suffice."""
-        return found == self._identity or found == self.identity()
+            one, other = (database_info(each, "DB_GUID", "DB_FILE_ID") for each in (connection, session.connection))
+        return one == other
 
     def migrate(self) -> Applied:
         """Brings the schema up to date, whatever the settings say. Returns what was applied."""
@@ -245,15 +239,6 @@ class Database:
             session.close()
         self._ready = True
         return applied
-
-    def make_anew(self) -> int:
-        """Drops the queue, of whichever version. Returns the number of its objects. Raises :class:`SchemaError`."""
-        if self._missing():
-            return 0
-        with closing(self._open()) as session:
-            removed = anew.remove(session)
-        self._ready = False
-        return removed
 
     def _migrate(self, session: Session) -> Applied:
         applied = self._migrate_with(session)
@@ -293,6 +278,7 @@ class Database:
     def _fill(self, connection: Any) -> None:
         """Makes the schema in a file that nobody else knows yet: one that is cut short is never met."""
         with closing(Session(connection, self.url, queries())) as session:
+            migrate.check_charset(session)
             self._made = migrate.prepare(session, self._wanted(None))
         self._created = True
 

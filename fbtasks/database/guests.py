@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -11,17 +10,14 @@ from weakref import WeakKeyDictionary
 from fbtasks.database.database import Database
 from fbtasks.database.packages import queries
 from fbtasks.errors import DatabaseError, EnqueueError
-from fbtasks.firebird.session import Transaction, identity
+from fbtasks.firebird.session import Transaction
 from fbtasks.system.checks import shown
-from fbtasks.url import DatabaseURL
 
 _WANTED: Final = (
     "Give the connection whose open transaction the call is to be part of: app.connect(), or your own connection of "
-    "firebird-driver"
+    "firebird-driver, which SQLAlchemy has as connection.connection.dbapi_connection, and Django as "
+    "connection.connection. delay() without using() enqueues in a transaction of its own."
 )
-_ALONE: Final = "delay() without using() enqueues in a transaction of its own"
-_HOST: Final = re.compile(r"(?P<host>\[[^]]*\]|[^/:\\]{2,})(?:/(?P<port>\d+))?:(?P<database>.*)")
-"""A server as the driver may name it: ``host:path`` or ``host/port:path``."""
 _SAVEPOINT: Final = "FBTASKS_ENQUEUE"
 _accepted: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """For connections whose name of the database is another than the app's: the databases that theirs is."""
@@ -60,52 +56,17 @@ def check(given: Any) -> tuple[Any, Any]:
     """The connection of *given* and its transaction. Raises :class:`EnqueueError` unless it is an open one."""
     from firebird.driver.core import Connection, DistributedTransactionManager, TransactionManager
 
+    what = "text" if isinstance(given, str) else shown(given)  # a url may hold a password
     if isinstance(given, Connection):
-        if given.is_closed():
-            raise EnqueueError(f"the connection is closed. {_WANTED}.")
-        return given, given.main_transaction
-    if isinstance(given, TransactionManager) and not isinstance(given, DistributedTransactionManager):
+        if not given.is_closed():
+            return given, given.main_transaction
+        what = "what is closed"
+    elif isinstance(given, TransactionManager) and not isinstance(given, DistributedTransactionManager):
         connection = given._connection() if given._connection is not None else None
-        if connection is None or connection.is_closed():
-            raise EnqueueError(f"the transaction manager is closed. {_WANTED}.")
-        return connection, given
-    raise EnqueueError(f"{_remedy(given)}.")
-
-
-def _remedy(given: Any) -> str:
-    """What is wrong with *given*, and how to get a connection from it."""
-    from firebird.driver.core import Cursor, DistributedTransactionManager
-
-    kind = type(given)
-    home = kind.__module__.partition(".")[0]
-    if given is None:
-        return f"None is no connection. {_WANTED}; {_ALONE}"
-    if isinstance(given, str):  # not shown: a url may hold a password
-        return f"text is no connection. {_WANTED}"
-    if isinstance(given, Cursor):
-        return "a cursor is no connection. Give its connection: cursor.connection"
-    if isinstance(given, DistributedTransactionManager):
-        return "a call cannot be part of a distributed transaction. Give one of its connections"
-    if home == "sqlalchemy":
-        return (
-            f"{kind.__name__} of SQLAlchemy is not the driver's connection. Give that: {_of_sqlalchemy(kind.__name__)}"
-        )
-    if home == "django":
-        return "a connection of Django is not the driver's. Give that: connection.connection"
-    if kind.__name__ == "Connection":
-        return f"a connection of {home} is not one of firebird-driver. {_WANTED}"
-    return f"{shown(given)} is no connection. {_WANTED}"
-
-
-def _of_sqlalchemy(kind: str) -> str:
-    """How to get the driver's connection from an object of SQLAlchemy's."""
-    if kind == "Engine":
-        return "engine.connect() gives a connection, and connection.connection.dbapi_connection the driver's"
-    if kind in ("Session", "scoped_session"):
-        return "session.connection().connection.dbapi_connection"
-    if kind == "_ConnectionFairy":
-        return "connection.dbapi_connection"
-    return "connection.connection.dbapi_connection"
+        if connection is not None and not connection.is_closed():
+            return connection, given
+        what = "what is closed"
+    raise EnqueueError(f"{what} is no connection that a call can be part of. {_WANTED}")
 
 
 def _check_database(connection: Any, database: Database) -> None:
@@ -117,23 +78,10 @@ def _check_database(connection: Any, database: Database) -> None:
     accepted = _accepted.setdefault(connection, set())
     if url.dsn in accepted:
         return
-    if not _same_name(connection.dsn, url):
-        with suppress(DatabaseError):  # what cannot be told is not refused
-            if not database.is_one(identity(connection)):
-                raise EnqueueError(
-                    f"the connection is one to {connection.dsn}, and the app's database is {url}, where its workers "
-                    "look. Use app.connect(), or give FBTasks the url of that database."
-                )
+    with suppress(DatabaseError):  # what cannot be told is not refused
+        if not database.is_one(connection):
+            raise EnqueueError(
+                f"the connection is one to {connection.dsn}, and the app's database is {url}, where its workers "
+                "look. Use app.connect(), or give FBTasks the url of that database."
+            )
     accepted.add(url.dsn)
-
-
-def _same_name(dsn: str, url: DatabaseURL) -> bool:
-    """Whether *dsn* is another way to write the server and the database of *url*."""
-    match = _HOST.fullmatch(dsn)
-    if match is None:
-        return False
-    return (match["host"].strip("[]"), int(match["port"] or 3050), match["database"]) == (
-        url.host,
-        url.port,
-        url.database,
-    )

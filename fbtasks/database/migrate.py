@@ -8,16 +8,14 @@ removed before a table is made.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from fbtasks.database import features, generations, grants
-from fbtasks.database.schema import CORE, Made, Migration, Part, Step, made, migrations, ours, place, steps, version
+from fbtasks.database.schema import CORE, Made, Part, Step, migrations, ours, steps, version
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -76,12 +74,12 @@ def _ledger(transaction: Transaction) -> set[str]:
 
 def first_version() -> int:
     """The version that a new queue begins with."""
-    return migrations()[0].version
+    return min(migrations())
 
 
 def latest_version() -> int:
     """The version that this release works with."""
-    return migrations()[-1].version
+    return max(migrations())
 
 
 def check_charset(session: Session) -> None:
@@ -99,7 +97,6 @@ def check(session: Session, found: int | None) -> None:
     if found == latest_version():
         return
     url = session.url
-    _refuse_development_version(session, found)
     if found is not None and found > latest_version():
         raise SchemaError(
             f"The schema of {url} has version {found}, and this fbtasks knows versions up to {latest_version()}. "
@@ -109,14 +106,6 @@ def check(session: Session, found: int | None) -> None:
     if found == 0:
         what = "has a queue that is not complete: its migration goes on, or was cut"
     raise SchemaError(f"{url} {what}. Run: fbtasks migrate --url URL")
-
-
-def _refuse_development_version(session: Session, found: int | None) -> None:
-    if found and found < first_version():
-        raise SchemaError(
-            f"{session.url} has schema version {found}, of a development version before the first release. Those are "
-            "not migrated: let that version's workers finish what is queued. Then run: fbtasks migrate --anew --url URL"
-        )
 
 
 class Applied(NamedTuple):
@@ -145,11 +134,11 @@ def migrate(session: Session, wanted: Sequence[Part] = ()) -> Applied:
         generations.drop_former(session, locked=True)
         grants.refresh(session, wanted)  # before the schema counts as complete
         done = current_version(session) or 0
-        applied = [migration for migration in migrations() if migration.version > done]
+        applied = [number for number in migrations() if number > done]
         if applied:
             session.run(lambda transaction: _complete(transaction, applied), point="migrate")
     check(session, current_version(session))
-    return Applied([migration.version for migration in applied], made)
+    return Applied(applied, made)
 
 
 def prepare(session: Session, wanted: Sequence[Part] = ()) -> Mapping[str, int]:
@@ -209,7 +198,7 @@ def _make(session: Session, wanted: Sequence[Part]) -> Mapping[str, int]:
     _take_steps(session, parts)
     for part in parts:
         if statements := features.package(session, part):
-            _change(session, statements, files=[part.folder / name for name in part.names("packages")])
+            _change(session, statements, [part.folder / name for name in part.names("packages")])
     generations.renew(session, parts)
     return {part.name: version(part) for part in missing}
 
@@ -234,33 +223,18 @@ def _locked(session: Session, wanted: Sequence[Part]) -> Iterator[None]:
 
 def _take_steps(session: Session, parts: Sequence[Part]) -> None:
     pending = _pending(session, parts)
-    if pending and "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
-        _change(session, [session.queries["schema_steps_create"]])
-    for group in _groups(pending, alone=session.url.embedded):
-        _change(session, [statement for step in group for statement in step.statements], group)
+    if pending:
+        _remove_orphaned_pages(session)
+        if "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
+            _change(session, [session.queries["schema_steps_create"]])
+    for step in pending:
+        _change(session, step.statements, [step.file], step)
 
 
-def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:
-    """Yields the steps by transaction. Unless *alone*, all tables of a migration are in one, which is faster.
-
-    That is for a server, whose engine does not die with a client.
-    """
-
-    def transaction(step: Step) -> tuple[str, int, int]:
-        return step.feature, step.version, 0 if _makes_table(step.statements) and not alone else step.number
-
-    for _, group in groupby(pending, transaction):
-        yield list(group)
-
-
-def _makes_table(statements: Iterable[str]) -> bool:
-    return any(each.kind == "TABLE" for statement in statements for each in made(statement))
-
-
-def _complete(transaction: Transaction, applied: list[Migration]) -> None:
+def _complete(transaction: Transaction, applied: list[int]) -> None:
     """Records that migrations are complete. A new queue is adopted with that."""
-    for migration in applied:
-        transaction.execute("schema_applied", migration.version, migration.name)
+    for number in applied:
+        transaction.execute("schema_applied", number, Path(migrations()[number]).stem[5:])
     if not transaction.rows("identity"):
         _adopt(transaction)
 
@@ -275,7 +249,6 @@ def _pending(session: Session, parts: Iterable[Part]) -> list[Step]:
     with session.transaction(SNAPSHOT) as transaction:  # another process may make the queue meanwhile
         ledger = _ledger(transaction)
         version = _version(transaction, ledger)
-        _refuse_development_version(session, version)
         done = set(transaction.rows("schema_steps")) if "QUEUE_SCHEMA_STEP" in ledger else set()
         versions = {"": version or 0}
         if "QUEUE_FEATURE" in ledger:
@@ -312,29 +285,22 @@ def _read_ledger(session: Session) -> set[str]:
         return _ledger(transaction)
 
 
-def _change(
-    session: Session,
-    statements: Sequence[str],
-    done: Iterable[Step] = (),
-    files: Sequence[Path] = (),
-) -> None:
+def _change(session: Session, statements: Sequence[str], files: Sequence[Path] = (), done: Step | None = None) -> None:
     """Runs one transaction of a migration, which is *done* with it; what another process has in use is waited for.
 
-    Signals that ask to end are held meanwhile. Raises :class:`SchemaError`, which names the file of the steps, or of
-    *files*, that has the statement, when the database refuses it.
+    Signals that ask to end are held meanwhile. Raises :class:`SchemaError`, which names the *files* that have the
+    statement, when the database refuses it.
     """
     statement = ""
-    if _makes_table(statements):
-        _remove_orphaned_pages(session)
 
     def change(transaction: Transaction) -> None:
         nonlocal statement
         for statement in statements:
             transaction.script(statement)
-        for step in done:
-            transaction.execute("schema_step_done", step.feature, step.version, step.number)
-            if step.feature and step.is_last:
-                transaction.execute("feature_migrated", step.feature, step.version)
+        if done is not None:
+            transaction.execute("schema_step_done", done.feature, done.version, done.number)
+            if done.feature and done.is_last:
+                transaction.execute("feature_migrated", done.feature, done.version)
 
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -352,18 +318,13 @@ def _change(
         except AuthenticationError:
             raise
         except StatementRefused as error:
-            raise _stopped(session.url, statement, error, [*files, *(step.file for step in done)]) from error
+            raise _stopped(session.url, statement, error, files) from error
 
 
 def _stopped(url: DatabaseURL, statement: str, error: StatementRefused, files: Sequence[Path] = ()) -> SchemaError:
     first = statement.partition("\n")[0].rstrip(" (")
     reason = " ".join(str(error.__cause__ or error).split())
-    numbers = re.findall(r"\bline (\d+)", reason)
-    if found := place(statement, int(numbers[-1]) if numbers else 1, files):
-        file, line = found
-        first += f" ({file}, line {line})"
-        reason = re.sub(r"\bline \d+", f"line {line}", reason)
-    elif files:
+    if files:
         first += f" ({', '.join(map(str, files))})"
     return SchemaError(
         f"{url} refuses a step of the migration that begins with {first}: {reason}. What was done before stays. When "

@@ -1,8 +1,8 @@
-"""Operations on the database itself: migrate, adopt, grant and revoke roles."""
+"""Operations on the database itself: adopt, grant and revoke roles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fbtasks.database import features, grants
@@ -10,20 +10,7 @@ from fbtasks.database import migrate as schema
 from fbtasks.database.database import Database
 from fbtasks.database.grants import ROLES as ROLES
 from fbtasks.errors import ForeignDatabaseError
-from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.session import Session
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """What a migration did."""
-
-    applied: list[int]
-    """The versions that were applied now."""
-    version: int
-    """The version of the schema afterwards."""
-    features: Mapping[str, int]
-    """Those that were made or brought to another version now, with their versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +30,6 @@ class RoleChanges:
     users: list[RoleChange]
     unknown: list[str]
     """Those of the users that the server does not know yet."""
-
-
-def migrate(database: Database, *, anew: bool = False) -> Migration:
-    """Creates the tables of the queue or brings them up to date; with *anew* those of before are dropped first.
-
-    Raises :class:`SchemaError`, also while tasks live that would be dropped.
-    """
-    if anew:
-        database.make_anew()
-    applied, found = database.migrate()
-    return Migration(applied, schema.latest_version(), found)
 
 
 def find_copy(database: Database) -> str | None:
@@ -97,12 +73,3 @@ def _change_role(
         changes = [RoleChange(name, change(session, role, name)) for name in names]
         unknown = [] if database.url.embedded else grants.unknown_users(session, names)
     return RoleChanges(changes, unknown)
-
-
-def end_when_engine_hangs(tell: Callable[[str], object]) -> Callable[[], None]:
-    """Has this process end when the embedded engine hangs; *tell* is called before, with what is to be done.
-
-    Returns what undoes that.
-    """
-    mutex_repair.exit_when_engine_hangs(tell)
-    return mutex_repair.stay_when_engine_hangs

@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -77,15 +76,6 @@ def ours() -> tuple[Part, ...]:
     return (CORE, *sorted(Part(folder.parent.name, folder) for folder in folders))
 
 
-class Migration(NamedTuple):
-    """One numbered change of the schema."""
-
-    version: int
-    name: str
-    script: str
-    file: Path
-
-
 class Made(NamedTuple):
     """An object of the database that a script makes."""
 
@@ -126,21 +116,15 @@ class Grant(NamedTuple):
 
 
 @cache
-def migrations(part: Part = CORE) -> tuple[Migration, ...]:
-    """The migrations of a part, in the order in which they are applied."""
-    found = _numbered_files(part)
-    return tuple(Migration(int(each[1]), each[2], part.text(each[0]), part.folder / each[0]) for each in found)
+def migrations(part: Part = CORE) -> Mapping[int, str]:
+    """The files of the migrations of a part, by number, in the order in which they are applied."""
+    found = (re.fullmatch(r"migrations/(\d{4})_\w+\.sql", name) for name in part.names("migrations"))
+    return {int(match[1]): match[0] for match in found if match}
 
 
-def _numbered_files(part: Part) -> list[re.Match[str]]:
-    found = (re.fullmatch(r"migrations/(\d{4})_(\w+)\.sql", name) for name in part.names("migrations"))
-    return [match for match in found if match]
-
-
-@cache
 def version(part: Part) -> int:
     """The number of its last migration; 0: it has none."""
-    return max((int(match[1]) for match in _numbered_files(part)), default=0)
+    return max(migrations(part), default=0)
 
 
 def typed(sql: str) -> str:
@@ -194,9 +178,10 @@ def transactions(script: str) -> Iterator[tuple[str, ...]]:
 def steps(part: Part = CORE) -> tuple[Step, ...]:
     """The steps of the migrations of a part, in their order."""
     found = []
-    for version, _, script, file in migrations(part):
-        parts = list(transactions(script)) or [()]  # a migration may have a comment alone
-        found += [Step(part.name, version, n, each, n == len(parts), file) for n, each in enumerate(parts, 1)]
+    for number, name in migrations(part).items():
+        parts = list(transactions(part.text(name))) or [()]  # a migration may have a comment alone
+        file = part.folder / name
+        found += [Step(part.name, number, n, each, n == len(parts), file) for n, each in enumerate(parts, 1)]
     return tuple(found)
 
 
@@ -207,31 +192,6 @@ def made(statement: str) -> Iterator[Made]:
     if "TABLE" in statement.partition("(")[0].upper():
         for name in re.findall(r"(?i)\bCONSTRAINT\s+(\w+)", re.sub("--.*", "", statement)):
             yield Made("CONSTRAINT", name.upper())
-
-
-def place(statement: str, number: int, files: Iterable[Path]) -> tuple[Path, int] | None:
-    """Returns the file, and the line in it, from which line *number* of *statement* comes, or the nearest before it.
-
-    A package is made of what is in its files, so the statement has lines of its own as well. Of several lines that are
-    alike it is the one behind most that are alike.
-    """
-    before = [_bare(line) for line in statement.splitlines()[:number]]
-    texts = [(file, [_bare(line) for line in file.read_text("utf-8").splitlines()]) for file in files]
-    while before:
-        found: list[tuple[int, Path, int]] = []
-        for file, lines in texts:
-            for at in range(1, len(lines) + 1):
-                pairs = zip(reversed(lines[:at]), reversed(before), strict=False)
-                found.append((sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), file, at))
-        alike, file, at = max(found, key=lambda each: each[0], default=(0, Path(), 0))
-        if alike:
-            return file, at
-        before.pop()
-    return None
-
-
-def _bare(line: str) -> str:
-    return line.strip().rstrip(";^").rstrip()
 
 
 def named_queries(generation: int) -> dict[str, str]:

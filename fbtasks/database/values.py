@@ -17,9 +17,9 @@ def as_utc(value: datetime | None) -> datetime | None:
     return None if value is None else value.replace(tzinfo=UTC)
 
 
-def as_naive_utc(value: datetime) -> datetime:
+def as_naive_utc(value: datetime | None) -> datetime | None:
     """An aware datetime as a TIMESTAMP column holds it."""
-    return value.astimezone(UTC).replace(tzinfo=None)
+    return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
 
 
 def now(transaction: Transaction) -> datetime:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
@@ -13,14 +12,13 @@ from typing import Any, Final
 
 from fbtasks.errors import SchemaError
 from fbtasks.firebird import fork, library, watchdog
-from fbtasks.firebird.driver import letters
-from fbtasks.firebird.driver.callbacks import no_callback
 from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.ending import keep_others_out
 from fbtasks.firebird.driver.translate import translate
 from fbtasks.firebird.embedded import lockdir, mutex_repair
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
-from fbtasks.firebird.facts import Facts, ask
+from fbtasks.firebird.events import no_callback
+from fbtasks.firebird.identity import Facts, ask
 from fbtasks.firebird.signals import held_signals, preserved_signals
 from fbtasks.url import DatabaseURL
 
@@ -53,7 +51,6 @@ def connect(
     :class:`ConfigurationError` when it does not know the character set.
     """
     fork.refuse_fork()
-    letters.make_plain()
     with fork.opening():
         library.load(url, _close_all)
     try:
@@ -77,9 +74,14 @@ def _connect(url: DatabaseURL, attach: Callable[[], Any]) -> tuple[Any, Facts]:
     try:
         with watchdog.guard(connection, embedded=url.embedded):
             if url.embedded:
-                _enter(connection, url)
+                with mutex_repair.entering(library.lock_directory(url)):  # the right moment for this process's engine
+                    connection._att.que_events(no_callback(), b"\x01")  # no events; given back as nothing refers to it
             facts = ask(connection)
-        _check_version(facts, url)
+        if facts.version < 5.0:
+            raise SchemaError(
+                f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
+                "Upgrade the server, or keep the queue in an embedded file."
+            )
     except SchemaError:
         connection.close()
         raise
@@ -122,12 +124,6 @@ def _attach(url: DatabaseURL, charset: str | None) -> Any:
         )
 
 
-def _enter(connection: Any, url: DatabaseURL) -> None:
-    """Has this process's engine enter the table of events now: there is a right moment for it."""
-    with mutex_repair.entering(library.lock_directory(url)):
-        connection._att.que_events(no_callback(), b"\x01")  # for no events; given back when nothing refers to it
-
-
 def _probe(host: str, port: int) -> None:
     """Raises :class:`OSError` unless something listens there: the client library would wait for minutes."""
     try:
@@ -157,7 +153,6 @@ def _create(url: DatabaseURL, page_size: int, fill: Callable[[Any], None]) -> An
     with exclusive(folder_of(url.database) / "create.lock"):  # of twenty that start at once, one creates it
         if os.path.exists(url.database):
             return _attach(url, None)
-        _check_charset(url)
         file = os.path.realpath(url.database)
         with held_signals():
             try:
@@ -202,23 +197,6 @@ def _sync(path: str) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-def _check_charset(url: DatabaseURL) -> None:
-    """Raises what the engine says of a character set in *url* that it does not know, before anything is made."""
-    from firebird.driver import create_database
-
-    if "charset" in url.options:
-        with tempfile.TemporaryDirectory(dir=folder_of(url.database)) as folder:
-            create_database(f"{folder}/charset.fdb", user="SYSDBA", charset=url.options["charset"]).drop_database()
-
-
-def _check_version(facts: Facts, url: DatabaseURL) -> None:
-    if facts.version < 5.0:
-        raise SchemaError(
-            f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
-            "Upgrade the server, or keep the queue in an embedded file."
-        )
 
 
 def _close_all() -> None:

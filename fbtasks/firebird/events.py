@@ -9,15 +9,44 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
-from fbtasks.firebird.driver.callbacks import event_callback
 from fbtasks.firebird.driver.translate import translated
 from fbtasks.firebird.session import Session
 
 _VERSION = b"\x01"
+_kept: list[Any] = []
+"""Callbacks, while the process lives: a thread of the client library may call one after its connection went."""
+
+
+def _event_callback(heard: Callable[[bytes], None]) -> Any:
+    """A callback for a request for events, which passes on what the library answers."""
+    from firebird.driver.interfaces import iEventCallbackImpl
+
+    class Callback(iEventCallbackImpl):  # type: ignore[misc]  # the driver has no types
+        """Hears the engine, in a thread of the client library."""
+
+        def events_arrived(self, events: bytes) -> None:
+            heard(events)
+
+        # The base class takes no arguments here, and the library passes itself. Python counts the references.
+        def add_ref(self, *_: object) -> None:
+            pass
+
+        def release(self, *_: object) -> int:
+            return 1
+
+    _kept.append(callback := Callback())
+    return callback
+
+
+@cache
+def no_callback() -> Any:
+    """One for a request that is given back at once."""
+    return _event_callback(lambda _events: None)
 
 
 class Events:
@@ -36,7 +65,7 @@ class Events:
 
         self._session = session
         self._counts = dict.fromkeys((name.encode("ascii") for name in names), 0)
-        self._callback = event_callback(heard)
+        self._callback = _event_callback(heard)
         self._request: Any = None
         self._ask()
 

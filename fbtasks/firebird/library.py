@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
+import locale
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ def lock_directory(url: DatabaseURL) -> Path:
 def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
     """Loads the client library once, and joins the guard of an embedded database. *at_exit* is called at the exit."""
     global _provider, _lock_directory
+    _use_plain_letters()
     with _lock:
         from firebird.driver import fbapi
 
@@ -51,8 +55,6 @@ def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
             )
         if url.embedded:
             real = os.path.realpath(url.database)
-            if not os.path.isdir(os.path.dirname(real)):
-                raise EngineError(f"{url}: there is no folder {os.path.dirname(real)}. Create it.")
             refuse_colon(url.database, real)
             refuse_second_name(real)
             if real not in _guards:
@@ -71,6 +73,17 @@ def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
             _provider = provider
             silence_disposal()
             atexit.register(at_exit)  # behind the driver's own exit function in the list, so before it in time
+
+
+def _use_plain_letters() -> None:
+    """Sets LC_CTYPE to C.UTF-8 where the C library has another upper case of *i*: in Turkish locales, say.
+
+    The client library and the engine compare names by it: of their configuration, and of what procedures name.
+    """
+    if os.name == "posix" and ctypes.CDLL(None).toupper(ord("i")) != ord("I"):
+        for name in ("C", "C.UTF-8"):
+            with suppress(locale.Error):  # not each system has the last one
+                locale.setlocale(locale.LC_CTYPE, name)
 
 
 def _load_library(fbapi: Any, provider: Any) -> None:

@@ -19,19 +19,21 @@ MOST_IDLE: Final = 10
 """Sessions that all pools of a process keep idle, beside a larger pool's own. An embedded one takes 8 MB."""
 
 
+_changed: Final = threading.Condition()
+_idle: Final[dict[Session, tuple[Pool, float]]] = {}
+"""The sessions of all pools that no thread has, and since when on the monotonic clock; those idle for longest first."""
+
+
 class Pool:
     """Lends sessions to threads, opens at most *size*, and lets others wait for *timeout* seconds."""
 
     def __init__(self, url: DatabaseURL, connect: Callable[[], Session], *, size: int, timeout: float) -> None:
         self._url = url
         self._connect = connect
-        self.size = size
+        self._size = size
         self._timeout = timeout
-        self._idle: list[tuple[Session, float]] = []
-        """Those that were lent last are at its end."""
         self._lent = 0
         self._closed = False
-        self._changed = threading.Condition()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -50,49 +52,50 @@ class Pool:
     def acquire(self) -> Session:
         """A session that works. Raises :class:`PoolTimeout` when none becomes free in time."""
         refuse_fork()
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._lent < self.size, self._timeout):
+        with _changed:
+            if not _changed.wait_for(lambda: self._lent < self._size, self._timeout):
                 raise PoolTimeout(
                     f"no connection to {self._url} became free in {count(self._timeout, 'second')}; pool_size is "
-                    f"{self.size}. Raise it, or use fewer threads."
+                    f"{self._size}. Raise it, or use fewer threads."
                 )
             self._lent += 1
-            idle = self._idle.pop() if self._idle else None
-            if idle is not None:
-                _shelf.take(idle[0])
+            session = next(reversed(self._own()), None)
+            since = 0.0 if session is None else _idle.pop(session)[1]
         try:
-            if idle is not None:
-                session, since = idle
+            if session is not None:
                 if clock.monotonic() - since < _PING_AFTER or session.alive():
                     return session
                 session.close()
             return self._connect()
         except BaseException:
-            with self._changed:
+            with _changed:
                 self._lent -= 1
-                self._changed.notify()
+                _changed.notify_all()
             raise
+
+    def _own(self) -> list[Session]:
+        """Those of this pool that no thread has."""
+        return [session for session, (pool, _) in _idle.items() if pool is self]
 
     def give(self, session: Session) -> None:
         """Takes a session that its caller has opened, to lend it."""
-        with self._changed:
+        with _changed:
             self._lent += 1
         self.release(session)
 
     def release(self, session: Session, *, broken: bool = False) -> None:
         """Takes a session back."""
-        with self._changed:
+        surplus: Session | None = session
+        with _changed:
             self._lent -= 1
-            kept = not (broken or self._closed)
-            surplus = None
-            if kept:
-                self._idle.append((session, clock.monotonic()))
-                surplus = _shelf.put(session, self)
-            self._changed.notify()
-        if not kept:
-            session.close(lost=broken)
-        elif surplus is not None:
-            surplus[1]._drop(surplus[0])
+            if not (broken or self._closed):
+                _idle[session] = self, clock.monotonic()
+                surplus = next(iter(_idle)) if len(_idle) > max(MOST_IDLE, self._size) else None
+                if surplus is not None:
+                    del _idle[surplus]
+            _changed.notify_all()
+        if surplus is not None:
+            surplus.close(lost=broken)
 
     def close(self) -> None:
         """Closes the sessions: those that are lent when they come back."""
@@ -101,43 +104,9 @@ class Pool:
 
     def drop_idle(self) -> None:
         """Closes the sessions that are not lent."""
-        with self._changed:
-            idle, self._idle = self._idle, []
-            for session, _ in idle:
-                _shelf.take(session)
-        for session, _ in idle:
+        with _changed:
+            found = self._own()
+            for session in found:
+                del _idle[session]
+        for session in found:
             session.close()
-
-    def _drop(self, session: Session) -> None:
-        """Closes *session*, unless another thread has it by now."""
-        with self._changed:
-            kept = [each for each in self._idle if each[0] is not session]
-            found = len(kept) < len(self._idle)
-            self._idle = kept
-        if found:
-            session.close()
-
-
-class _Shelf:
-    """The idle sessions of all pools of this process, that which has been idle for longest first."""
-
-    def __init__(self) -> None:
-        self._pools: dict[Session, Pool] = {}
-        self._lock = threading.Lock()
-
-    def put(self, session: Session, pool: Pool) -> tuple[Session, Pool] | None:
-        """Adds one of *pool*. Returns the one to be closed for it, with its pool, where there are too many."""
-        with self._lock:
-            self._pools[session] = pool
-            if len(self._pools) <= max(MOST_IDLE, pool.size):
-                return None
-            longest = next(iter(self._pools))
-            return longest, self._pools.pop(longest)
-
-    def take(self, session: Session) -> None:
-        """Forgets one that is lent or closed."""
-        with self._lock:
-            self._pools.pop(session, None)
-
-
-_shelf: Final = _Shelf()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -14,8 +15,7 @@ from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable, 
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.packed import PackedCall
-from fbtasks.firebird.driver.transfer import PIECE, downloads, uploads
-from fbtasks.firebird.driver.translate import is_read_only, translate
+from fbtasks.firebird.driver.translate import is_read_only, translate, translated
 from fbtasks.system import faults
 from fbtasks.url import DatabaseURL
 
@@ -46,6 +46,8 @@ _WRITES: Final = bytes((9,))
 MOST_ATTEMPTS: Final = 50
 QUICK_ATTEMPTS: Final = 3
 """Conflicts after which the next attempt waits a little, at random."""
+_PIECE: Final = 65_535
+"""Bytes of a segment of a BLOB; what is longer goes, and comes, in several, so that it is seen that it moves."""
 
 
 _guests: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
@@ -69,71 +71,45 @@ class Transaction:
 
     def rows(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
         """All rows of the query, or of the procedure, *name* (with *more* SQL behind it)."""
-        try:
-            cursor = self._cursor()
-            cursor.stream_blob_threshold = PIECE  # longer ones arrive as readers, which end with the cursor
-            try:
-                sql = self._queries[name] + more if more else self._prepared(cursor, name)
-                cursor.execute(sql, uploads(params, self._moved))
-                watchdog.moved()
-                return downloads(cursor.fetchall(), self._moved) if cursor.description else []
-            finally:
-                cursor.close()
-        except Exception as error:
-            raise translate(error, self._url) from error
-
-    def parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The same, *size* rows at a time: for a list that may be long, of a query without long BLOBs."""
-        try:
-            cursor = self._cursor()
-            try:
-                cursor.execute(self._queries[name] + more, params)
-                watchdog.moved()
-                while rows := cursor.fetchmany(size):
-                    watchdog.moved()
-                    yield rows
-            finally:
-                cursor.close()
-        except Exception as error:
-            raise translate(error, self._url) from error
+        return self._rows(lambda cursor: self._queries[name] + more if more else self._prepared(cursor, name), params)
 
     def sql(self, statement: str, *params: object) -> list[tuple[Any, ...]]:
         """All rows of *statement*, which is not kept prepared: what it names can be altered and dropped meanwhile."""
-        try:
-            cursor = self._cursor()
-            try:
-                cursor.execute(statement, params)
+        return self._rows(lambda _: statement, params)
+
+    def _rows(self, statement: Callable[[Any], Any], params: Sequence[object]) -> list[tuple[Any, ...]]:
+        with translated(self._url), closing(self._cursor()) as cursor:
+            cursor.stream_blob_threshold = _PIECE  # longer ones arrive as readers, which end with the cursor
+            cursor.execute(statement(cursor), _uploads(params, self._moved))
+            watchdog.moved()
+            return _downloads(cursor.fetchall(), self._moved) if cursor.description else []
+
+    def parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The same, *size* rows at a time: for a list that may be long, of a query without long BLOBs."""
+        with translated(self._url), closing(self._cursor()) as cursor:
+            cursor.execute(self._queries[name] + more, params)
+            watchdog.moved()
+            while rows := cursor.fetchmany(size):
                 watchdog.moved()
-                return list(cursor.fetchall()) if cursor.description else []
-            finally:
-                cursor.close()
-        except Exception as error:
-            raise translate(error, self._url) from error
+                yield rows
 
     def compile(self, sql: str) -> None:
         """Has the engine compile *sql*, which is not run. Raises :class:`StatementRefused` when that fails."""
-        try:
-            with closing(self._cursor()) as cursor:
-                cursor.prepare(sql).free()
-        except Exception as error:
-            raise translate(error, self._url) from error
+        with translated(self._url), closing(self._cursor()) as cursor:
+            cursor.prepare(sql).free()
 
     def packed(self, name: str, data: bytes) -> bytes:
         """What the procedure *name*, which takes a string and returns one, returns for *data*; see PackedCall."""
-        try:
+        with translated(self._url):
             calls = self._statements("packed")
             call = calls.get(name)
             if call is None:
                 with closing(self._cursor()) as cursor:
                     call = calls[name] = PackedCall(self._prepared(cursor, name))
             return call(self.driver, data)
-        except Exception as error:
-            raise translate(error, self._url) from error
 
     def _cursor(self) -> Any:
-        from fbtasks.firebird.driver.binding import (
-            cursor_of,  # which imports the driver: not before there is a connection
-        )
+        from fbtasks.firebird.driver.binding import cursor_of  # imports the driver: not before there is a connection
 
         return cursor_of(self.driver)
 
@@ -178,10 +154,8 @@ class Transaction:
 
     def begin(self) -> None:
         """Begins it."""
-        try:
+        with translated(self._url):
             self.driver.begin()
-        except Exception as error:
-            raise translate(error, self._url) from error
 
     def commit(self, point: str = "") -> None:
         """Commits. Raises :class:`CommitUncertain` when the connection is lost meanwhile. *point*: see ``faults``."""
@@ -205,21 +179,56 @@ class Transaction:
 
     def script(self, statement: str) -> None:
         """Runs one statement of a migration."""
-        try:
+        with translated(self._url):
             self.driver.execute_immediate(statement)
             watchdog.moved()
-        except Exception as error:
-            raise translate(error, self._url) from error
 
 
-def identity(connection: Any) -> tuple[str, str]:
-    """Which database *connection* has open, whatever its name: its GUID, and the number of its file."""
+def database_info(connection: Any, *codes: str) -> tuple[Any, ...]:
+    """What a database says of itself, by the names of the driver's ``DbInfoCode``."""
     from firebird.driver.types import DbInfoCode
 
-    try:
-        return connection.info.get_info(DbInfoCode.DB_GUID), connection.info.get_info(DbInfoCode.DB_FILE_ID)
-    except Exception as error:
-        raise translate(error) from error
+    with translated():
+        return tuple(connection.info.get_info(DbInfoCode[code]) for code in codes)
+
+
+class _Upload:
+    """Bytes that the driver reads like a file, a segment at a time."""
+
+    def __init__(self, data: bytes, moved: Callable[[], None]) -> None:
+        self._file = io.BytesIO(data)
+        self._moved = moved
+
+    def read(self, size: int) -> bytes:
+        """The next piece. The one before it has been taken by the database."""
+        self._moved()
+        return self._file.read(size)
+
+
+def _uploads(params: Sequence[object], moved: Callable[[], None]) -> Sequence[object]:
+    """*params*, of which those that are long call *moved* for each piece that was written."""
+    return [_Upload(each, moved) if isinstance(each, bytes) and len(each) > _PIECE else each for each in params]
+
+
+def _downloads(rows: Iterable[tuple[Any, ...]], moved: Callable[[], None]) -> list[tuple[Any, ...]]:
+    """*rows* with what they only refer to, calling *moved* for each piece that was read."""
+    return [
+        tuple(_download(value, moved) for value in row) if any(isinstance(value, io.IOBase) for value in row) else row
+        for row in rows
+    ]
+
+
+def _download(value: Any, moved: Callable[[], None]) -> Any:
+    if not isinstance(value, io.IOBase):
+        return value
+    with value as reader:
+        if reader.sub_type == 1:  # type: ignore[attr-defined]  # the driver's: text, whose characters have many bytes
+            return reader.read()
+        pieces = []
+        while piece := reader.read(_PIECE):
+            pieces.append(piece)
+            moved()
+    return b"".join(pieces)
 
 
 class Session:
@@ -346,29 +355,6 @@ class Session:
         """The same, *size* rows at a time. No other one is read from this session before the last of them."""
         with self.transaction(READ) as transaction:
             yield from transaction.parts(name, *params, more=more, size=size)
-
-    def oldest_transactions(self) -> tuple[int, int]:
-        """The number of the oldest transaction that is not committed, and that of the oldest one that is active.
-
-        What is between them is committed, dead, or prepared: then it may still be committed.
-        """
-        from firebird.driver.types import DbInfoCode
-
-        try:
-            info = self.connection.info
-            return int(info.get_info(DbInfoCode.OLDEST_TRANSACTION)), int(info.get_info(DbInfoCode.OLDEST_ACTIVE))
-        except Exception as error:
-            raise translate(error, self.url) from error
-
-    def collectable(self) -> tuple[int, int]:
-        """The number of the transaction before which what was deleted can be collected, and that of the next one."""
-        from firebird.driver.types import DbInfoCode
-
-        try:
-            info = self.connection.info
-            return int(info.get_info(DbInfoCode.OLDEST_SNAPSHOT)), int(info.get_info(DbInfoCode.NEXT_TRANSACTION))
-        except Exception as error:
-            raise translate(error, self.url) from error
 
     def take_conflicts(self) -> int:
         """The number of conflicts since the last call."""

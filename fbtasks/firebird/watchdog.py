@@ -10,7 +10,9 @@ from a host that vanished. One thread per process looks at what is being waited 
   what all share, and lets a process that is started anew go on; so those that work for the queue alone, and commands,
   end then (see :func:`fbtasks.firebird.embedded.mutex_repair.exit_when_engine_hangs`). Other programs are told in the
   log what to do. A thread that computes, or waits for the disk, does not wait for the engine.
-* It waits as well for a dead child of a host program: these are reaped (see :mod:`fbtasks.firebird.embedded.reaper`).
+* It waits as well for a dead child of a host program, since the engine's lock manager takes a zombie for a living
+  process, which keeps its locks. A host program such as Celery's worker reaps its children in the thread that may be
+  waiting for just those locks. So they are reaped here, through the program's own library, which then knows.
 
 Time in which this process was itself stopped (SIGSTOP, a container that is paused) does not count: nothing could answer
 it. The thread knows of it since it was stopped as well: its look comes later than it should.
@@ -19,6 +21,7 @@ it. The thread knows of it since it was stopped as well: its look comes later th
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +32,6 @@ from typing import Any, Final
 from fbtasks import timing as clock
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded import mutex_repair
-from fbtasks.firebird.embedded.reaper import reap_children
 from fbtasks.system import threads
 from fbtasks.system.threads import Background
 
@@ -42,6 +44,8 @@ _WORKED: Final = 0.25
 it waits for another process it looks for deadlocks from time to time, which takes some milliseconds in all."""
 _REAP_AFTER: Final = 0.3
 """Seconds after which a wait of a host program is long enough to reap its children."""
+_WITH_CHILDREN: Final = ("billiard.process", "multiprocessing.process")
+"""Libraries of host programs whose dead children are reaped."""
 _LOOK: Final = 1.0
 _LOOK_TO_REAP: Final = 0.1
 _LATE: Final = 1.0
@@ -193,7 +197,11 @@ def _exit(wait: _Wait) -> bool:
 
 
 def _reap(_wait: _Wait) -> bool:
-    reap_children()
+    for name in _WITH_CHILDREN:
+        library = sys.modules.get(name)
+        if library is not None:
+            with suppress(Exception):  # its own thread is at the same children
+                library.active_children()
     return True
 
 

@@ -98,18 +98,14 @@ def pack_call(call: Call, limits: Mapping[str, Owner] = NO_LIMITS, *, finds: boo
     record = b"".join((head, queue, name, task_id, content_type, payload))
     if not call.gates:
         return record
-    return _gated(record, pack_gates(call.gates, limits, finds=finds and call.task_id is None))
+    gates = pack_gates(call.gates, limits, finds=finds and call.task_id is None)
+    mark = b"n" if record[:1] == b"-" else record[:1].lower()  # that gates stand at the end
+    return b"%b%b%02d%b" % (mark, record[1:], len(gates) // GATE, gates)
 
 
 def pack_extras(extras: Iterable[tuple[str, bytes]]) -> bytes:
     """The extras of a task for FBTASKS_PRODUCER.PUT_EXTRAS."""
     return b"".join(b"%02d%04d%b%b" % (len(name), len(data), name.encode("ascii"), data) for name, data in extras)
-
-
-def _gated(record: bytes, gates: bytes) -> bytes:
-    """A record whose first letter is small, with *gates* at its end."""
-    mark = b"n" if record[:1] == b"-" else record[:1].lower()
-    return b"%b%b%02d%b" % (mark, record[1:], len(gates) // GATE, gates)
 
 
 def steps_at(now: datetime) -> bytes:
@@ -138,44 +134,24 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
     while at < size:
         colon = packed.index(b":", at)
         task, start, len_name, len_type, len_payload, *rest = packed[at:colon].split(b";")
-        name_at = at = colon + 1
-        if len(rest) == 1:  # nothing is out of the ordinary, but that it may have holds
-            type_at = at + int(len_name)
-            payload_at = type_at + int(len_type)
-            at = payload_at + int(len_payload)
-            name, kind, payload = packed[name_at:type_at], packed[type_at:payload_at], packed[payload_at:at]
-            yield Claim(
-                int(task), claim_id, name.decode(), queue, 0, 0, 0, None, int(start), None,
-                kind.decode("ascii"), payload, None, 0, rest[0] == b"1",
-            )  # fmt: skip
-            continue
-        fields: list[Any] = [int(field) if field else None for field in rest]
-        priority, tries, crashes, suspect, most, expires, large, len_id, marks = fields
-        name_at = at + len_id
-        task_id = packed[at:name_at].decode() or None
+        name_at = colon + 1
+        counts: tuple[Any, ...] = 0, 0, 0, None
+        tail: tuple[Any, ...] = None, 0, rest[0] == b"1", False, False, (), (), False
+        expires = large = None
+        if len(rest) > 1:  # something is out of the ordinary, beside that it may have holds
+            fields: list[Any] = [int(field) if field else None for field in rest]
+            priority, tries, crashes, suspect, most, expires, large, len_id, marks = fields
+            counts = priority, tries, crashes, most
+            task_id = packed[name_at : name_at + len_id].decode() or None
+            name_at += len_id
+            tail = task_id, suspect, bool(marks & 1), bool(marks & 2), bool(marks & 4), (), (), bool(marks & 8)
         type_at = name_at + int(len_name)
         payload_at = type_at + int(len_type)
         at = payload_at + int(len_payload)
-        yield Claim(
-            int(task),
-            claim_id,
-            packed[name_at:type_at].decode(),
-            queue,
-            priority,
-            tries,
-            crashes,
-            most,
-            int(start),
-            expires,
-            packed[type_at:payload_at].decode("ascii"),
-            None if large else packed[payload_at:at],
-            task_id,
-            suspect,
-            bool(marks & 1),
-            bool(marks & 2),
-            bool(marks & 4),
-            has_extras=bool(marks & 8),
-        )
+        yield Claim._make((
+            int(task), claim_id, packed[name_at:type_at].decode(), queue, *counts, int(start), expires,
+            packed[type_at:payload_at].decode("ascii"), None if large else packed[payload_at:at], *tail,
+        ))  # fmt: skip
 
 
 def large_result(outcome: object) -> bytes | None:
@@ -220,34 +196,28 @@ def _pack_finished(item: Finished) -> bytes:
             kind, delay = b"X" if charged else b"Y", limit / 1000  # its field of whole numbers holds the limit
         case Requeue(reason, delay, message, error_type):
             kind = reason.value
-    return _outcome_record(item, kind, delay, (error_type, message, trace), content_type, result)
+    head = b"%s%019d%019d%015d" % (kind, item.claim.id, item.claim.claim_id, int(item.elapsed * 1000))
+    if len(head) != _OUTCOME_HEAD:
+        raise ValueError("a number is too large for its field")
+    if kind in SHORT:
+        return head
+    error = _clip(error_type, 255, 1020)
+    said = _clip(message, 1000, 4000)
+    traceback = _clip(trace, 24_000, 24_000)
+    kind_of = content_type.encode("ascii")
+    delay_ms = round(min(max(delay, 0.0), clock.LONGEST.total_seconds()) * 1000)
+    lengths = b"%015d%04d%04d%05d%03d%05d" % (
+        delay_ms, len(error), len(said), len(traceback), len(kind_of), len(result)
+    )  # fmt: skip
+    if len(lengths) != _LENGTHS:
+        raise ValueError(f"content type {content_type[:80]!r} is too long")
+    return b"".join((head, lengths, error, said, traceback, kind_of, result))
 
 
 def unpack_stale(packed: str) -> Iterator[Stale]:
     """The answer of FBTASKS_WORKER.FINISH: what it did not record."""
     for at in range(0, len(packed), 38):
         yield Stale(int(packed[at : at + 19]), int(packed[at + 19 : at + 38]))
-
-
-def _outcome_record(
-    item: Finished, kind: bytes, delay: float, error: tuple[str, str, str], content_type: str, result: bytes
-) -> bytes:
-    head = b"%s%019d%019d%015d" % (kind, item.claim.id, item.claim.claim_id, int(item.elapsed * 1000))
-    if len(head) != _OUTCOME_HEAD:
-        raise ValueError("a number is too large for its field")
-    if kind in SHORT:
-        return head
-    error_type = _clip(error[0], 255, 1020)
-    message = _clip(error[1], 1000, 4000)
-    trace = _clip(error[2], 24_000, 24_000)
-    kind_of = content_type.encode("ascii")
-    delay_ms = round(min(max(delay, 0.0), clock.LONGEST.total_seconds()) * 1000)
-    lengths = b"%015d%04d%04d%05d%03d%05d" % (
-        delay_ms, len(error_type), len(message), len(trace), len(kind_of), len(result)
-    )  # fmt: skip
-    if len(lengths) != _LENGTHS:
-        raise ValueError(f"content type {content_type[:80]!r} is too long")
-    return b"".join((head, lengths, error_type, message, trace, kind_of, result))
 
 
 def _clip(text: str, characters: int, limit: int) -> bytes:
@@ -264,15 +234,15 @@ def _clip(text: str, characters: int, limit: int) -> bytes:
     return data
 
 
-def chunks(records: Iterable[bytes], most: int = CHUNK) -> Iterator[list[bytes]]:
-    """Groups of records that fit one string of *most* bytes each."""
+def chunks(records: Iterable[bytes], most: int = CHUNK) -> Iterator[bytes]:
+    """The records one after the other, in strings of *most* bytes at the most."""
     group: list[bytes] = []
     size = 0
     for record in records:
         if group and size + len(record) > most:
-            yield group
+            yield b"".join(group)
             group, size = [], 0
         group.append(record)
         size += len(record)
     if group:
-        yield group
+        yield b"".join(group)

@@ -101,7 +101,9 @@ class AsyncResult(AnswersCelery, Generic[R]):
         if stored is not None:
             return self._value_or_error(stored)
         said = self._progress()
-        return None if said is None else self.app.serializer.load_meta(said[1])
+        from fbtasks.tasks import formats
+
+        return None if said is None else formats.load_json(said[1])
 
     info = result
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from fbtasks import timing as clock
-from fbtasks.database.values import as_utc
+from fbtasks.database.values import as_naive_utc, as_utc
 from fbtasks.firebird.session import SNAPSHOT, Session
-from fbtasks.queue.codec import CHUNK
+from fbtasks.queue.codec import chunks
 from fbtasks.states import State
 from fbtasks.tasks.call import Claim, Failed, Stored, TaskRow
 
-T = TypeVar("T")
 STAT_DAYS: Final = 7
 """Whole days before today whose counters are kept by the hour and worker; of those before, by the day."""
 _PART: Final = 500
 """Tasks of a list that are in memory at once."""
 _DIGITS: Final = 19
-_HASH: Final = 32
 _LONGEST_NAME: Final = 255
 
 
@@ -113,14 +111,10 @@ def find_id(session: Session, task: str) -> int | None:
 def numbers(session: Session, names: Iterable[str]) -> dict[str, int]:
     """The database's ids for ``task_id``s that callers gave: of those that it knows, and the caller's user may see."""
     possible = [name for name in names if not (name.isascii() and name.isdigit()) and len(name) <= _LONGEST_NAME]
-    found: dict[str, int] = {}
-    for some in _groups(possible, _HASH):
-        hashes = b"".join(hashlib.sha256(name.encode("utf-8", "replace")).digest() for name in some)
-        packed = session.read("FBTASKS_READER.NUMBERS", hashes)[0][0]
-        for at, name in enumerate(some):
-            if number := int(packed[_DIGITS * at : _DIGITS * (at + 1)]):
-                found[name] = number
-    return found
+    hashes = chunks(hashlib.sha256(name.encode("utf-8", "replace")).digest() for name in possible)
+    packed = b"".join(session.read("FBTASKS_READER.NUMBERS", some)[0][0] for some in hashes)
+    found = {name: int(packed[_DIGITS * at : _DIGITS * (at + 1)]) for at, name in enumerate(possible)}
+    return {name: number for name, number in found.items() if number}
 
 
 def state(session: Session, task: int) -> tuple[State, int] | None:
@@ -141,18 +135,10 @@ def outcomes(session: Session, tasks: Iterable[int]) -> dict[int, Stored | None]
     One statement for 1,724 of them: that a task still lives costs next to nothing.
     """
     found: dict[int, Stored | None] = {}
-    for some in _groups(list(tasks), _DIGITS):
-        packed = b"".join(b"%0*d" % (_DIGITS, task) for task in some)
+    for packed in chunks(b"%0*d" % (_DIGITS, task) for task in tasks):
         for task, *row in session.read("FBTASKS_READER.OUTCOMES", packed):
             found[task] = None if row[0] is None else _stored(row)
     return found
-
-
-def _groups(items: list[T], width: int) -> Iterator[list[T]]:
-    """*items* in lists that fit one string each, with *width* bytes an item."""
-    most = CHUNK // width
-    for at in range(0, len(items), most):
-        yield items[at : at + most]
 
 
 def _stored(row: Sequence[Any]) -> Stored:
@@ -195,20 +181,8 @@ def failure(session: Session, task: int) -> tuple[Claim, Failed] | None:
     if not found:
         return None
     task_id, name, queue, priority, start, tries, most, crashes, content_type, payload, error, message = found[0]
-    claim = Claim(
-        id=task,
-        claim_id=0,
-        name=name,
-        queue=queue,
-        priority=priority,
-        try_count=tries,
-        crash_count=crashes,
-        max_tries=most,
-        start=10 * clock.to_ms(as_utc(start)),
-        content_type=content_type,
-        payload=payload,
-        task_id=task_id,
-    )
+    moment = 10 * clock.to_ms(as_utc(start))
+    claim = Claim(task, 0, name, queue, priority, tries, crashes, most, moment, None, content_type, payload, task_id)
     return claim, Failed(error or "", message or "")
 
 
@@ -228,8 +202,8 @@ def listing(session: Session, state: State, wanted: Filter) -> Iterator[TaskRow]
     for clause, value in (
         ("T.QUEUE = ?", wanted.queue),
         ("T.NAME = ?", wanted.name),
-        (f"{column} >= ?", _as_column(wanted.since)),
-        (f"{column} <= ?", _as_column(wanted.until)),
+        (f"{column} >= ?", as_naive_utc(wanted.since)),
+        (f"{column} <= ?", as_naive_utc(wanted.until)),
     ):
         if value is not None:
             clauses.append(clause)
@@ -291,10 +265,6 @@ def now(session: Session) -> datetime:
     """The database's clock."""
     moment: datetime = session.read("now")[0][0]
     return as_utc(moment)
-
-
-def _as_column(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _task(row: Sequence[Any]) -> TaskRow:

@@ -40,20 +40,23 @@ def enqueue(
     """
     found: list[Enqueued] = []
     number: int | None = None
-    for group in codec.chunks(codec.pack_call(call, limits, finds=finds) for call in calls):
-        answers, number = codec.unpack_enqueued(_enqueue(transaction, b"".join(group)))
-        found.extend(answers)
+    with ids_may_be_taken():
+        for records in codec.chunks(codec.pack_call(call, limits, finds=finds) for call in calls):
+            packed = transaction.packed("FBTASKS_PRODUCER.ENQUEUE_PACKED", records)
+            answers, number = codec.unpack_enqueued(packed)
+            found.extend(answers)
     for call, enqueued in zip(calls, found, strict=True):
-        if len(call.payload) > codec.INLINE and not enqueued.duplicate:
-            transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", enqueued.id, call.payload)
-        if call.extras and not enqueued.duplicate:
-            transaction.call("FBTASKS_PRODUCER.PUT_EXTRAS", enqueued.id, codec.pack_extras(call.extras))
+        if not enqueued.duplicate:
+            put_beside(transaction, enqueued.id, call)
     return found, number
 
 
-def _enqueue(transaction: Transaction, records: bytes) -> bytes:
-    with ids_may_be_taken():
-        return transaction.packed("FBTASKS_PRODUCER.ENQUEUE_PACKED", records)
+def put_beside(transaction: Transaction, task: int, call: Call) -> None:
+    """Writes what the row of *call* has no room for."""
+    if len(call.payload) > codec.INLINE:
+        transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", task, call.payload)
+    if call.extras:
+        transaction.call("FBTASKS_PRODUCER.PUT_EXTRAS", task, codec.pack_extras(call.extras))
 
 
 @contextmanager
@@ -114,11 +117,7 @@ class Look(NamedTuple):
 def any_ready(session: Session, queues: Iterable[str]) -> Look:
     """Whether any of *queues* has something to claim."""
     ready, due, again = session.read("FBTASKS_WORKER.ANY_READY", ",".join(queues))[0]
-    return Look(
-        bool(ready),
-        None if due is None else max(0.0, due / 1000),
-        None if again is None else max(0.0, again / 1000),
-    )
+    return Look(bool(ready), *(None if each is None else max(0.0, each / 1000) for each in (due, again)))
 
 
 def still_opens(session: Session, queues: Iterable[str]) -> bool:
@@ -160,7 +159,7 @@ def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[
         if large is not None:
             transaction.call("FBTASKS_WORKER.PUT_RESULT", item.claim.id, item.claim.claim_id, large)
     for group in codec.chunks(records):
-        stale.extend(codec.unpack_stale(transaction.call("FBTASKS_WORKER.FINISH", worker_id, slot, b"".join(group))))
+        stale.extend(codec.unpack_stale(transaction.call("FBTASKS_WORKER.FINISH", worker_id, slot, group)))
     return stale
 
 

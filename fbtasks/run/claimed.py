@@ -55,14 +55,9 @@ class Run:
 
     def read(self, claim: Claim) -> Part | RunResult:
         """One call with the arguments of *claim*, or the result when they cannot be read."""
-        try:
-            args, kwargs = load(self._runner.app, claim)
-            given = self.invocation.arguments(args)
-        except MemoryError:
-            raise
-        except BaseException as error:  # noqa: BLE001  # an argument's own code, which may exit
-            return self.failed(self.part(claim), error, outside=True)
-        return self.part(claim, given, kwargs)
+        args, kwargs, error = read_arguments(self._runner.app, claim, self.task)
+        part = self.part(claim, args, kwargs)
+        return part if error is None else self.failed(part, error, outside=True)
 
     def part(self, claim: Claim, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Part:
         """One call with these arguments."""
@@ -145,7 +140,8 @@ class Run:
                 cause = cause.with_traceback(error.__traceback__)
             allowed = part.request.max_retries if error.max_retries is None else error.max_retries
             if allowed is not None and claim.try_count >= allowed:
-                error.use_up(allowed)  # which it is recorded with, when it is the cause itself
+                # Which it is recorded with, when it is the cause itself.
+                error.args = (f"the task asked for another try, and max_retries {allowed} is used up",)
                 return self.failed(part, cause)
             delay = error.countdown
             if delay is None:
@@ -166,12 +162,8 @@ class Run:
         failed = describe_exception(error)
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
-        result = self.ended(
-            part, Requeue(Reason.RETRY, delay, f"{failed.error_type}: {failed.message}", failed.error_type)
-        )
-        if hooks_at("on_retry", self._runner.app, self.task.name):
-            result = result._replace(retried=(Failure(replace(request, connection=None), error),))
-        return result
+        outcome = Requeue(Reason.RETRY, delay, f"{failed.error_type}: {failed.message}", failed.error_type)
+        return self.ended(part, outcome)._replace(retried=(Failure(replace(request, connection=None), error),))
 
     def failed(self, part: Part, error: BaseException, *, outside: bool = False) -> RunResult:
         """The result of a call that has failed for good.
@@ -192,6 +184,19 @@ def hooks_at(end: str, app: FBTasks, name: str) -> tuple[Hook, ...]:
     task, of_app = app.tasks.get(name), getattr(app, end)
     own = () if task is None else task.hooks[end]
     return own if of_app is None else (*own, of_app)
+
+
+def read_arguments(
+    app: FBTasks, claim: Claim, task: Task[..., Any] | None
+) -> tuple[Sequence[Any], Mapping[str, Any], BaseException | None]:
+    """The arguments of *claim* by position and by name; or none, and why they cannot be read."""
+    try:
+        args, kwargs = load(app, claim)
+        return args if task is None else invocation_of(task).arguments(args), kwargs, None
+    except MemoryError:
+        raise
+    except BaseException as error:  # noqa: BLE001  # an argument's own code, which may exit
+        return (), {}, error
 
 
 def request_of(

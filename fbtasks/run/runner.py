@@ -6,15 +6,14 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
-from fbtasks.run.claimed import Run, hooks_at, request_of
-from fbtasks.run.inputs import load
+from fbtasks.run.claimed import Run, hooks_at, read_arguments, request_of
 from fbtasks.run.interrupts import Interrupts, TaskStopped
-from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult, invocation_of
+from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult
 from fbtasks.tasks.call import Claim, Failed, Finished, Reason, Requeue
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.request import SILENT, Reports, Request, running
@@ -57,27 +56,42 @@ class Runner:
 
     def run(self, claim: Claim, transaction: TaskTransaction | None = None, note: Note | None = None) -> RunResult:
         """Runs the task to its end, in *transaction* if it is transactional. A coroutine gets a loop of its own."""
+        try:
+            self._run(claim, transaction, note, self._end_of).send(None)  # which waits for nothing
+        except StopIteration as end:
+            result: RunResult = end.value
+            return result
+        raise AssertionError
+
+    async def run_async(self, claim: Claim, note: Note | None = None) -> RunResult:
+        """The same for a coroutine function, inside a running event loop."""
+        return await self._run(claim, None, note, self._end_of_async)
+
+    async def _run(
+        self,
+        claim: Claim,
+        transaction: TaskTransaction | None,
+        note: Note | None,
+        end_of: Callable[[Run, Part], Awaitable[End]],
+    ) -> RunResult:
         task = self.app.tasks.get(claim.name)
         if task is None:
             return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, transaction, note)
         calls, error = run.invocation.calls(run), None
-        with self._whole(run):
+        # A stop that comes between two calls of the run is not lost.
+        with self._interrupts.run(claim.id) if run.invocation.several else _NOTHING:
             try:
                 part = next(calls)
                 while True:
                     with running(part.request, self._reports, claim.id):
-                        value, error = self._end_of(run, part)
+                        value, error = await end_of(run, part)
                         part = calls.send((value, error))
             except StopIteration as end:
                 return _result(end, error)
 
-    def _whole(self, run: Run) -> AbstractContextManager[None]:
-        """For the block, a stop that comes between two calls of the run is not lost."""
-        return self._interrupts.run(run.claim.id) if run.invocation.several else _NOTHING
-
-    def _end_of(self, run: Run, part: Part) -> End:
-        """Makes one call."""
+    async def _end_of(self, run: Run, part: Part) -> End:
+        """Makes one call. It waits for nothing."""
         number = run.claim.id
         try:
             with self._interrupts.window(number):
@@ -100,23 +114,6 @@ class Runner:
                 self._check_fork()
 
         return run(self._interrupts.watched(number, awaited()))
-
-    async def run_async(self, claim: Claim, note: Note | None = None) -> RunResult:
-        """The same for a coroutine function, inside a running event loop."""
-        task = self.app.tasks.get(claim.name)
-        if task is None:
-            return RunResult(Finished(claim, Requeue(Reason.PARKED)))
-        run = Run(self, claim, task, note=note)
-        calls, error = run.invocation.calls(run), None
-        with self._whole(run):
-            try:
-                part = next(calls)
-                while True:
-                    with running(part.request, self._reports, claim.id):
-                        value, error = await self._end_of_async(run, part)
-                        part = calls.send((value, error))
-            except StopIteration as end:
-                return _result(end, error)
 
     async def _end_of_async(self, run: Run, part: Part) -> End:
         number = run.claim.id
@@ -175,16 +172,8 @@ class Runner:
         task = self.app.tasks.get(claim.name)
         if failed.extra is not None and failed.extra.own is not None:
             claim = claim._replace(payload=failed.extra.own)
-        try:
-            args, kwargs = load(self.app, claim)
-            given = args if task is None else invocation_of(task).arguments(args)
-        except MemoryError:
-            raise
-        except BaseException:  # noqa: BLE001  # an argument's own code, which may exit
-            request = request_of(claim, task)
-        else:
-            request = request_of(claim, task, given, kwargs)
-        return Failure(request, rebuild_exception(failed))
+        args, kwargs, _ = read_arguments(self.app, claim, task)
+        return Failure(request_of(claim, task, args, kwargs), rebuild_exception(failed))
 
     def call_hooks(self, end: str, told: Iterable[Failure], number: int = 0) -> None:
         """Calls the hooks of an *end* for each of *told*; they may be interrupted as the task *number*."""

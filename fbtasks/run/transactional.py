@@ -90,10 +90,10 @@ class TransactionalRunner:
         (_, outcome, elapsed, _), _, raised, done, _ = result
         misuse = transaction.misuse()
         if misuse is not None:
-            self._disconnect()
-            logger.error("Task %s: %s", claim.label, misuse)
+            self._disconnect(lost=True)
             if isinstance(outcome, Succeeded | FeatureOutcome) or reason_of(outcome) in (Reason.RETRY, Reason.SNOOZE):
                 return self._runner.refused(claim, misuse, elapsed)
+            logger.error("Task %s: %s", claim.label, misuse)
             return result
         if done and reason_of(outcome) is not Reason.CONTINUE:
             transaction.undo_to(SAVEPOINT)  # the call that has failed

@@ -12,10 +12,10 @@ from weakref import WeakSet
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call, Reason, Requeue
-from fbtasks.tasks.celery_words import AnswersCelery
+from fbtasks.tasks.celery_words import AnswersCelery, instead, words
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function, home_module
-from fbtasks.tasks.handlers import check_class, class_options, hooks_of
+from fbtasks.tasks.handlers import HANDLERS, hooks_of
 from fbtasks.tasks.middleware import enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, RetryOptions, task_name
 from fbtasks.tasks.request import EndsWith, Request, RetryRequested, current, current_request
@@ -97,7 +97,9 @@ class Task(TaskCalls[P, R], AnswersCelery):
     def app(self) -> FBTasks:
         """The app that the task belongs to. Raises :class:`TaskDefinitionError` while there is none."""
         if self._app is None:
-            _find_app(self)
+            found = [app for app in _apps if app.takes(self.function.__module__)]
+            if len(found) == 1:
+                found[0].register(self)
         if self._app is None:
             raise TaskDefinitionError(
                 f"the task {self.name!r} belongs to no app yet: give its module to FBTasks(include=[...]), or "
@@ -236,28 +238,20 @@ def keep_app(app: FBTasks) -> None:
     _apps.add(app)
 
 
-def _find_app(task: Task[..., Any]) -> None:
-    """Binds a free-standing task to the app that includes its module, where there is one such app."""
-    found = [app for app in _apps if app.takes(task.function.__module__)]
-    if len(found) == 1:
-        found[0].register(task)
-
-
 def define(
     function: Any,
     options: Mapping[str, Any],
     keep: Callable[[Any], Any],
     kind: type[Task[..., Any]],
-    root: type[Task[..., Any]],
     declared: Any,
 ) -> Any:
     """The task made of *function*, as *keep* returns it; without a function the decorator that makes it.
 
-    *kind* is the class of the app's tasks, which is *root* or derives from it; *declared* has the options. Raises
-    :class:`TaskDefinitionError` for an option that does not exist.
+    *kind* is the class of the app's tasks; *declared* has the options. Raises :class:`TaskDefinitionError` for one that
+    does not exist.
     """
     refuse_unknown("task option", options, declared)
-    kind, options = with_class(options, kind, root, declared)
+    kind, options = with_class(options, kind, declared)
     checked = declared(**options)
 
     def decorate(target: Callable[..., Any]) -> Any:
@@ -267,15 +261,39 @@ def define(
 
 
 def with_class(
-    options: Mapping[str, Any], kind: type[Task[..., Any]], root: type[Task[..., Any]], declared: Any
+    options: Mapping[str, Any], kind: type[Task[..., Any]], declared: Any
 ) -> tuple[type[Task[..., Any]], dict[str, Any]]:
-    """The class of a task with these options, *kind* unless they say otherwise, and the options with those of it."""
-    base = options.get("base")
-    if base is not None:
-        kind = check_class("base", base, root)
-    if kind is root:
-        return root, {**options}
-    return kind, {**class_options(kind, root, options_of(declared)), **options}
+    """The class of a task with these options, *kind* unless they say otherwise, and the options with those of it.
+
+    Raises :class:`TaskDefinitionError` for an attribute of the class that is an option of Celery's and none here.
+    """
+    if options.get("base") is not None:
+        kind = check_class("base", options["base"])
+    own: dict[str, Any] = {}
+    for each in reversed(kind.__mro__):
+        if not each.__module__.startswith("fbtasks."):
+            own |= {name: value for name, value in vars(each).items() if not name.startswith("_")}
+    refused = own.keys() - {"abstract", *HANDLERS}  # no class is a task by itself, so the former says nothing
+    for name in sorted(refused & words()["task option"].keys()) if refused else ():
+        raise TaskDefinitionError(
+            f"the class {kind.__name__} has {name!r}, an option of Celery's for tasks{instead(name, 'task option')}"
+        )
+    given = own.keys() & (options_of(declared).keys() - {"name", "base", *HANDLERS})
+    return kind, {**{name: own[name] for name in given}, **options}
+
+
+def check_class(what: str, kind: Any) -> type[Any]:
+    """Returns *kind*, a class of tasks. Raises :class:`TaskDefinitionError` unless it can be one."""
+    if not isinstance(kind, type) or not issubclass(kind, Task):
+        raise TaskDefinitionError(f"{what} {checks.shown(kind)} must be a class that derives from fbtasks.Task.")
+    try:
+        inspect.signature(kind).bind(None, None)
+    except (TypeError, ValueError):
+        raise TaskDefinitionError(
+            f"{what} {kind.__name__} has an __init__ of its own, which is not called as that of a task: give the class "
+            "attributes, or what functools.cached_property makes when it is first used."
+        ) from None
+    return kind
 
 
 def keep_unbound(task: Task[..., Any]) -> Task[..., Any]:

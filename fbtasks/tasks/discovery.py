@@ -7,17 +7,11 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import NamedTuple
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.system import checks
 
 Packages = Iterable[str] | Callable[[], Iterable[str]]
-
-
-class _Search(NamedTuple):
-    packages: Packages
-    related_name: str | None
 
 
 class Discovery:
@@ -26,7 +20,7 @@ class Discovery:
     def __init__(self, app: str, include: tuple[str, ...]) -> None:
         self._app = app
         self._include = include
-        self._searches: list[_Search] = []
+        self._searches: list[tuple[Packages, str | None]] = []
 
     def search(self, packages: Packages | None, related_name: str | None) -> None:
         """Has the module *related_name* of each of *packages* be one of them, or with None the packages themselves.
@@ -42,7 +36,7 @@ class Discovery:
             packages = checks.names("packages", packages, "names of packages")
         if related_name is not None:
             checks.text("related_name", related_name)
-        self._searches.append(_Search(packages, related_name))
+        self._searches.append((packages, related_name))
 
     def load(self) -> None:
         """Imports all modules. Raises :class:`ConfigurationError` for one that cannot be imported."""
@@ -59,20 +53,14 @@ class Discovery:
 
     def takes(self, module: str) -> bool:
         """Whether the free-standing tasks of *module* are the app's."""
-        return any(_is_in(module, each) for each in self._include) or any(
-            _is_in(module, package if related_name is None else f"{package}.{related_name}")
-            for package, related_name in self._packages()
-        )
+        homes = [each if related is None else f"{each}.{related}" for each, related in self._packages()]
+        return any(f"{module}.".startswith(f"{home}.") for home in (*self._include, *homes))
 
     def _packages(self) -> Iterable[tuple[str, str | None]]:
         for packages, related_name in self._searches:
             found = packages() if callable(packages) else packages
             for package in checks.names("packages", found, "names of packages"):
                 yield package, related_name
-
-
-def _is_in(module: str, home: str) -> bool:
-    return module == home or module.startswith(f"{home}.")
 
 
 def import_named(name: str, where: str) -> ModuleType:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,15 @@ def check_function(function: Any, *, bind: bool = False) -> None:
         raise TaskDefinitionError(
             f"{name!r} is a generator function, and a task returns one value: return a list, or make each item a call."
         )
-    if bind and not _takes_the_task(function):
-        raise TaskDefinitionError(f"bind=True gives {name!r} the task as its first argument, and it takes none.")
-
-
-def _takes_the_task(function: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(function).bind_partial(None)
-    except TypeError:
-        return False
-    except ValueError:  # a function written in C that does not tell its parameters
-        pass
-    return True
+    if not bind:
+        return
+    with suppress(ValueError):  # a function written in C that does not tell its parameters
+        try:
+            inspect.signature(function).bind_partial(None)
+        except TypeError:
+            raise TaskDefinitionError(
+                f"bind=True gives {name!r} the task as its first argument, and it takes none."
+            ) from None
 
 
 def home_module(function: Callable[..., Any]) -> str:
@@ -66,21 +63,10 @@ class Parameters:
     def __init__(self, function: Callable[..., Any], first: tuple[Any, ...]) -> None:
         self._first = first
         self._signature: inspect.Signature | None = None
-        self._least, self._most = 0, 0.0
-        """How few and how many positional arguments alone are a call of the function."""
-        try:
+        self._fitting: set[int] = set()
+        """How many positional arguments alone have been a call of the function: to bind them takes long."""
+        with suppress(ValueError):  # a function written in C that does not tell its parameters
             self._signature = inspect.signature(function)
-        except ValueError:  # a function written in C that does not tell its parameters
-            return
-        for parameter in self._signature.parameters.values():
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                self._least += parameter.default is parameter.empty
-                self._most += 1
-            elif parameter.kind is parameter.VAR_POSITIONAL:
-                self._most = math.inf
-            elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-                self._least, self._most = 1, 0  # never by position alone
-                return
 
     def take(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether the function can be called with these arguments, as far as it tells."""
@@ -92,13 +78,14 @@ class Parameters:
 
     def check(self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises :class:`EnqueueError` unless the function of *task* can be called with these arguments."""
-        given = len(args) + len(self._first)
-        if self._signature is None or (not kwargs and self._least <= given <= self._most):
+        if self._signature is None or (not kwargs and len(args) in self._fitting):
             return
         try:
             self._signature.bind(*self._first, *args, **kwargs)
         except TypeError as error:
             raise EnqueueError(f"{task!r} cannot be called like that: {error}.") from None
+        if not kwargs:
+            self._fitting.add(len(args))
 
 
 def check_batch_function(function: Callable[..., Any], first: tuple[Any, ...]) -> None:

@@ -82,7 +82,9 @@ def _args_payload(error: BaseException) -> bytes | None:
 
 def _construct(failed: Failed) -> Exception | None:
     kind = _find_type(failed.error_type)
-    payload = failed.args_payload or _own_arguments(failed)
+    payload = failed.args_payload
+    if payload is None and failed.error_type.startswith("fbtasks.errors."):  # no task has raised it, such as WorkerLost
+        payload = json.dumps([failed.message]).encode("ascii")
     if kind is None or not payload:
         return None
     from fbtasks.tasks import formats
@@ -96,19 +98,11 @@ def _construct(failed: Failed) -> Exception | None:
         return None
     # Both sides as JSON: what went through it once, such as a tuple, is equal only after that.
     wanted = _args_payload(Exception(*args))
+    message = show(made)
+    head, cut, tail = failed.message.partition(CUT)
+    agrees = message.startswith(head) and message.endswith(tail) if cut else message == failed.message
     same = wanted is not None and type(made) is kind and _args_payload(made) == wanted
-    return made if same and _agrees(show(made), failed.message) else None
-
-
-def _own_arguments(failed: Failed) -> bytes | None:
-    """What an error of fbtasks is called with that no task has raised, such as WorkerLost: its message."""
-    return json.dumps([failed.message]).encode("ascii") if failed.error_type.startswith("fbtasks.errors.") else None
-
-
-def _agrees(message: str, kept: str) -> bool:
-    """Whether *kept* is *message*, or what is left of it after a cut in the middle."""
-    head, cut, tail = kept.partition(CUT)
-    return message == kept or (bool(cut) and message.startswith(head) and message.endswith(tail))
+    return made if same and agrees else None
 
 
 def _find_type(name: str) -> type[Exception] | None:

@@ -49,10 +49,6 @@ class RetryRequested(FBTasksError):
         self.countdown = countdown
         self.max_retries = max_retries
 
-    def use_up(self, max_retries: int) -> None:
-        """Has it say that there is no other try."""
-        self.args = (f"the task asked for another try, and max_retries {max_retries} is used up",)
-
 
 class EndsWith(FBTasksError):
     """The task has ended with *outcome*. Let it pass: it is how a method of the task leaves the function."""

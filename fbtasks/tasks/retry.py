@@ -1,11 +1,10 @@
 """When a task is tried again: decisions from values, with the random numbers passed in."""
 
-import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.system import checks
@@ -13,7 +12,6 @@ from fbtasks.system.checks import optional
 from fbtasks.tasks.declare import Given, check_fields, given
 
 Exceptions = tuple[type[BaseException], ...]
-V = TypeVar("V")
 _backoff = partial(checks.seconds, flag=True, bounded=False)
 CONFLICT_BACKOFF: Final = 0.1
 """Seconds before the first retry after a conflict, doubled with each further one, where a policy does not say."""
@@ -107,7 +105,7 @@ class RetryPolicy:
         backoff = self.retry_backoff if rule.backoff is None else rule.backoff
         if not backoff:
             return float(self.default_retry_delay)
-        top = min(_doubled(float(backoff), max(0, retries)), float(self.retry_backoff_max))
+        top = min(backoff * 2.0 ** min(max(0, retries), 1000), float(self.retry_backoff_max))
         return rng.uniform(0.0, top) if self.retry_jitter else top
 
     def decide(self, exc: BaseException, tries_ended: int, max_tries: int | None, rng: random.Random) -> float | None:
@@ -150,19 +148,6 @@ class RetryPolicy:
     def _rule(self, exc: BaseException | None) -> RetryRule:
         if exc is None or not isinstance(self.autoretry_for, Mapping):
             return RetryRule()
-        rule = most_specific(exc, self.autoretry_for)
-        if rule is None:
-            return RetryRule()
+        rules = self.autoretry_for
+        rule = next((rules[kind] for kind in type(exc).__mro__ if kind in rules), RetryRule())
         return rule if isinstance(rule, RetryRule) else RetryRule(delay=rule)
-
-
-def most_specific(exc: BaseException, choices: Mapping[type[BaseException], V]) -> V | None:
-    """The choice for the class of *exc*, or else for the first class of its MRO that has one."""
-    return next((choices[kind] for kind in type(exc).__mro__ if kind in choices), None)
-
-
-def _doubled(base: float, times: int) -> float:
-    try:
-        return math.ldexp(base, times)
-    except OverflowError:
-        return math.inf

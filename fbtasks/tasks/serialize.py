@@ -46,8 +46,6 @@ from fbtasks.system.showing import brief, name_of, sendable, show_value
 JSON_TYPE: Final = "application/json"
 PICKLE_TYPE: Final = "application/x-fbtasks-cloudpickle"
 MAX_DEPTH: Final = 200
-META: Final = 8_000
-"""Bytes of JSON that a task may say of its progress."""
 """Levels of lists and dicts that a JSON payload may have: far from the recursion limit of any reader."""
 
 _HARMLESS_WHEN_EMPTY: Final = (list, dict, type(None))
@@ -96,11 +94,6 @@ class Serializer:
         Raises :class:`SerializationError` for a value that would not come back, :class:`PayloadTooLarge`, and
         :class:`ConfigurationError` for a serializer that cannot be used.
         """
-        if isinstance(args, str | bytes | Mapping) or not isinstance(kwargs, Mapping):
-            raise SerializationError(
-                f"task {task!r}: args must be a list or a tuple and kwargs a dict, "
-                f"not {type(args).__name__} and {type(kwargs).__name__}."
-            )
         return self._dump([list(args), dict(kwargs)], ("args", "kwargs"), task, serializer, _call_of(task))
 
     def load_call(self, payload: Payload, *, task: str) -> tuple[list[Any], dict[str, Any]]:
@@ -123,36 +116,18 @@ class Serializer:
             )
         return list(body[0]), body[1]
 
-    def dump_event(self, data: Any, *, event: str) -> str:
-        """The data of *event* as JSON. Raises :class:`SerializationError` and :class:`PayloadTooLarge`."""
+    def dump_json(self, value: Any, what: str, place: str, most: int | None = None) -> bytes:
+        """*value* as JSON: the *place* of *what*, of at most so many bytes (None: as any payload).
+
+        Raises :class:`SerializationError` and :class:`PayloadTooLarge`.
+        """
         from fbtasks.tasks import formats
 
-        what = f"event {event!r}"
-        check_json(data, what, "data", otherwise=". The data of an event is always JSON.")
-        text = formats.dump_json(data)
-        if len(text) > self._limit:
-            raise PayloadTooLarge(_too_large(f"{what}: data", len(text), self._limit))
-        return text.decode()
-
-    def dump_meta(self, meta: Any, *, task: str) -> bytes:
-        """What *task* says of its progress, as JSON. Raises what :meth:`dump_event` raises."""
-        from fbtasks.tasks import formats
-
-        what = f"the progress of {task!r}"
-        check_json(meta, what, "meta", otherwise=". What a task tells of its progress is always JSON.")
-        data = formats.dump_json(meta)
-        if len(data) > META:
-            raise PayloadTooLarge(
-                f"{what}: meta: {len(data):,} bytes as JSON, and there is room for {META:,}. "
-                "Store the data elsewhere and tell its key."
-            )
+        check_json(value, what, place, otherwise=". It is always JSON.")
+        data = formats.dump_json(value)
+        if len(data) > (most or self._limit):
+            raise PayloadTooLarge(_too_large(f"{what}: {place}", len(data), most or self._limit, own=most is None))
         return data
-
-    def load_meta(self, data: bytes) -> Any:
-        """What :meth:`dump_meta` was given."""
-        from fbtasks.tasks import formats
-
-        return formats.load_json(data)
 
     def dump_result(self, value: Any, *, task: str, number: int, serializer: str | None = None) -> Payload:
         """The result of the call *number* of *task*. Raises what :meth:`dump_call` raises."""
@@ -279,10 +254,10 @@ def _what(task: str, places: Iterable[str]) -> str:
     return f"task {task!r}: {' and '.join(places)}"
 
 
-def _too_large(what: str, size: int, limit: int) -> str:
+def _too_large(what: str, size: int, limit: int, *, own: bool = True) -> str:
     return (
-        f"{what}: {size:,} bytes when serialised; payload_limit is {limit:,}. "
-        "Store the data elsewhere and pass its key, or raise payload_limit."
+        f"{what}: {size:,} bytes when serialised; {'payload_limit' if own else 'the most'} is {limit:,}. "
+        f"Store the data elsewhere and pass its key{', or raise payload_limit' if own else ''}."
     )
 
 

@@ -67,9 +67,15 @@ class Taken:
     """Those of them that may have more than their share."""
     without_room: set[str] = field(default_factory=set)
     """The queues of which this worker holds as many tasks as it may."""
-    limited: list[str] = field(default_factory=list)
+    limited: set[str] = field(default_factory=set)
     """The queues whose limit had no room for more."""
     marks: dict[str, Marks] = field(default_factory=dict)
+
+    def take(self, claims: Claims) -> None:
+        """Adds those of one queue."""
+        self.claims += claims
+        self.claims.unseen |= claims.unseen
+        self.claims.missed |= claims.missed
 
 
 class Turns:
@@ -157,58 +163,33 @@ class Claiming:
         rolled back and run again. When it is committed, :meth:`committed` is told.
         """
         taken = Taken(without_room={queue for queue, own in rooms.items() if own <= 0})
-        to_ask = list(self._queues)
+        now, to_ask = clock.monotonic(), list(self._queues)
         dealt = self._turns.deal(to_ask, room, rooms)
         while dealt:
-            queue, share = dealt.pop(0)
+            queue, most = dealt.pop(0)
             to_ask.remove(queue)
-            found = self._claim_from(transaction, worker_id, queue, share, anew, taken)
-            if share == rooms.get(queue):
-                taken.hungry.discard(queue)
-                taken.without_room |= {queue} if found >= share else set()
-            if found < share and to_ask:
+            marks = self._marks.get(queue, NO_MARKS)
+            begins = anew or now > marks.until
+            if begins:
+                marks = Marks(until=now + LOOK_BACK, known=marks.known)
+            claims = tasks.claim(transaction, worker_id, queue, most, ends=marks.ends, from_start=begins, idle=False)
+            taken.take(claims)
+            taken.asked[queue] = len(claims) if claims.unseen else most
+            taken.marks[queue] = marks.moved(claims, most)
+            taken.idle += [queue] if claims.idles else []
+            taken.limited |= {queue} if claims.limited else set()
+            is_full = len(claims) >= most  # a batch is more than one
+            if most == rooms.get(queue):
+                taken.without_room |= {queue} if is_full else set()
+            elif is_full or claims.unseen:
+                taken.hungry.add(queue)
+            if len(claims) < most and to_ask:
                 dealt = self._turns.deal(to_ask, room - len(taken.claims), rooms)
-        self._claim_idle(transaction, worker_id, room, rooms, taken)
+        for queue in [] if taken.hungry else taken.idle:
+            own = rooms.get(queue, room) - sum(claim.queue == queue for claim in taken.claims)
+            if (most := min(own, room - len(taken.claims))) > 0:
+                taken.take(tasks.claim(transaction, worker_id, queue, most, from_start=False))
         return taken
-
-    def _claim_idle(
-        self, transaction: Transaction, worker_id: int, room: int, rooms: Mapping[str, int], taken: Taken
-    ) -> None:
-        for queue in taken.idle:
-            left = room - len(taken.claims)
-            if left <= 0 or taken.hungry:
-                break
-            if queue in rooms:
-                left = min(left, rooms[queue] - sum(claim.queue == queue for claim in taken.claims))
-                if left <= 0:
-                    continue
-            claims = tasks.claim(transaction, worker_id, queue, left, from_start=False)
-            taken.claims += claims
-            taken.claims.unseen |= claims.unseen
-
-    def _claim_from(
-        self, transaction: Transaction, worker_id: int, queue: str, most: int, anew: bool, taken: Taken
-    ) -> int:
-        """Claims up to *most* tasks of *queue*. Returns how many these are."""
-        marks = self._marks.get(queue, NO_MARKS)
-        now = clock.monotonic()
-        anew |= now > marks.until
-        if anew:
-            marks = Marks(until=now + LOOK_BACK, known=marks.known)
-        claims = tasks.claim(transaction, worker_id, queue, most, ends=marks.ends, from_start=anew, idle=False)
-        taken.claims += claims
-        taken.claims.unseen |= claims.unseen
-        taken.claims.missed |= claims.missed
-        if claims.idles:
-            taken.idle.append(queue)
-        if claims.limited:
-            taken.limited.append(queue)
-        full = len(claims) >= most  # a batch is more than one
-        if full or claims.unseen:
-            taken.hungry.add(queue)
-        taken.asked[queue] = len(claims) if claims.unseen else most
-        taken.marks[queue] = marks.moved(claims, most)
-        return len(claims)
 
     def committed(self, taken: Taken) -> None:
         """Goes on behind what was *taken*, with the queues whose turn is next."""

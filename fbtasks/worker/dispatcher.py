@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from itertools import islice, takewhile
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.feature import Features
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks as queue
 from fbtasks.queue.results import now
+from fbtasks.queue.shares import own_limits
 from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Finished, Outcome, Reason, Requeue, Several, reason_of
-from fbtasks.tasks.definition import Task
 from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
+from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import MOST_KEPT, Outcomes
 from fbtasks.worker.pools.base import Executor
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -28,62 +33,21 @@ HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
 
 
-class UnknownNames:
-    """Says in the log which names this worker met and does not know: one line for each name and minute.
-
-    The same of features that tasks need and the worker lacks.
-    """
-
-    def __init__(self) -> None:
-        self._met: Counter[tuple[str, str]] = Counter()
-        self._quiet = Quiet()
-
-    def meet(self, name: str, feature: str = "") -> None:
-        """A task of that name is parked, because of the *feature* that is lacking, or else of its name."""
-        self._met[name, feature] += 1
-
-    @property
-    def next_line(self) -> float | None:
-        """The monotonic time at which something is to be said."""
-        return min(map(self._quiet.until, self._met), default=None)
-
-    def say(self, *, at_once: bool = False) -> None:
-        """Says what is due, or *at_once* all that has not been said."""
-        for met in [met for met in self._met if self._quiet.over(met) or at_once]:
-            count = self._met.pop(met)
-            logger.error(
-                "%d %s named %r %s parked: this worker %s.",
-                count,
-                "task" if count == 1 else "tasks",
-                met[0],
-                "is" if count == 1 else "are",
-                f"has no feature {met[1]}, which it needs. Start a worker of an app that has it"
-                if met[1]
-                else "knows no task of that name. Start a worker that imports it",
-            )
-
-
-def lacking(feature: str) -> Requeue:
-    """Returns the outcome of a task that needs *feature*, which this worker lacks."""
-    return Requeue(Reason.PARKED, message=f"it needs the feature {feature}")
-
-
 class Dispatcher:
     """Claims between the database and the executor, and how many more there is room for."""
 
     def __init__(
         self,
-        tasks: Mapping[str, Task[..., Any]],
+        app: FBTasks,
+        options: WorkerOptions,
         executor: Executor,
         lease: Lease,
         outcomes: Outcomes,
         hooks: FailureHooks,
-        features: Features,
-        own_limits: Mapping[str, int],
     ) -> None:
-        """*tasks*: those that the executor can run. *own_limits*: how many of a queue may be here at a time."""
-        self.features = features.names
-        self._receiving = features.which("received")[::-1]
+        tasks = app.tasks
+        self.features = app.features.names
+        self._receiving = app.features.which("received")[::-1]
         self._shown = frozenset(
             name for name, task in tasks.items() if any(each.receives(task) for each in self._receiving)
         )
@@ -102,18 +66,13 @@ class Dispatcher:
             name: task.options.batching[0] for name, task in tasks.items() if task.options.batching is not None
         }
         """Of tasks whose calls are run in batches: how many at most."""
-        self._own_limits = own_limits
-        self._to_show = False
-        """Whether one of these was claimed."""
-        self._to_check = False
-        """Whether a task with a window was claimed, which may be closed."""
-        self._has_extras = False
-        """Whether a task was claimed that needs features of other distributions."""
+        self._own_limits = own_limits(options.shares)
+        """How many of a queue may be here at a time."""
         self.lets_next_in = False
         """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
         self.limited: frozenset[str] = frozenset()
         """Queues whose limits had no room for more when they were claimed from last."""
-        self.unknown = UnknownNames()
+        self._quiet = Quiet()
         self.stops_requested = False
         """Whether an event or a heartbeat has told that something is to be stopped here."""
 
@@ -121,12 +80,9 @@ class Dispatcher:
         return bool(self._claims)
 
     @property
-    def deadline(self) -> float | None:
-        """The monotonic time at which what waits for the executor is to be given back, or the log to have a line."""
-        line = self.unknown.next_line
-        if not self._claims:
-            return line
-        return self._since + HELD_TOO_LONG if line is None else min(line, self._since + HELD_TOO_LONG)
+    def deadline(self) -> float:
+        """The monotonic time at which what waits for the executor is to be given back."""
+        return self._since + HELD_TOO_LONG if self._claims else math.inf
 
     def room(self) -> int:
         """How many more claims can be handed out soon."""
@@ -159,7 +115,7 @@ class Dispatcher:
     def held(self) -> list[Claim]:
         """All that the database says this worker runs."""
         here = [*self._claims, *self._executor.busy(), *self._outcomes.claims()]
-        return [part for claim in here for part in claim.parts] if self._batches else here
+        return [part for claim in here for part in claim.parts]
 
     def collect(self) -> None:
         """Takes what has ended in the executor, and what that has given back."""
@@ -168,7 +124,6 @@ class Dispatcher:
         if returned := self._executor.take_back():
             self._claims.extendleft(reversed(returned))
             self._since = clock.monotonic()
-        self.unknown.say()
 
     def keep(self, ended: Iterable[Finished]) -> None:
         """Has the outcomes recorded."""
@@ -177,35 +132,69 @@ class Dispatcher:
                 reason_of(finished.outcome) is Reason.PARKED
             ):  # by a child that was started after the task had been removed
                 self.known -= {finished.claim.name}
-                self.unknown.meet(finished.claim.name)
+                self._parked(finished.claim)
             claim = finished.claim
-            self.lets_next_in |= claim.gated or claim.name in self._in_order or claim.queue in self.limited
+            self.lets_next_in |= claim.gated or claim.name in self._in_order
+            self.lets_next_in |= claim.queue in self.limited or claim.queue in self._own_limits
             self._outcomes.add(finished)
 
-    def take(self, claims: list[Claim]) -> None:
-        """Keeps what was claimed until it is handed out; what no process here can run is parked."""
-        if self._batches:
-            claims = in_batches(claims, self._batches)
-        for claim in claims:
-            if claim.name in self.known:
-                self._claims.append(claim)
-                self._to_show |= claim.name in self._shown and not claim.gated
-                self._to_check |= claim.name in self._windows
-                self._has_extras |= any(each.has_extras for each in claim.parts)
-            else:
-                self.unknown.meet(claim.name)
-                self._outcomes.end(claim, Requeue(Reason.PARKED))
-        if claims:
-            self._since = clock.monotonic()
+    def take(self, session: Session, claims: list[Claim]) -> None:
+        """Keeps what was claimed until it is handed out, but for what does not begin here."""
+        if not claims:
+            return
+        self._since = clock.monotonic()
+        has_window = self._windows and any(claim.name in self._windows for claim in claims)
+        moment = now(session) if has_window else None
+        kept = self._admitted(claims, lambda claim: self._checked(session, claim, moment))
+        self._claims += in_batches(kept, self._batches) if self._batches else kept
+
+    def _admitted(self, claims: Iterable[Claim], check: Callable[[Claim], Claim | Outcome]) -> list[Claim]:
+        """What is to be handed out for *claims*: without those that end by *check*. All go back when that raises."""
+        admitted: list[Claim] = []
+        left = deque(claims)
+        try:
+            while left:
+                found = check(left[0])
+                claim = left.popleft()
+                if isinstance(found, Claim):
+                    admitted.append(found)
+                else:
+                    self._outcomes.end(claim, found)
+        except BaseException:
+            for claim in (*admitted, *left):
+                self._outcomes.end(claim, RELEASED)
+            raise
+        return admitted
+
+    def _checked(self, session: Session, claim: Claim, moment: datetime | None) -> Claim | Outcome:
+        name = claim.name
+        if name not in self.known:
+            return self._parked(claim)
+        if claim.has_extras and (lacks := self._lacks(session, claim)):
+            return self._parked(claim, lacks)
+        found: Claim | Outcome = claim
+        if name in self._shown and not claim.gated:
+            found = self._received(session, claim)
+        if moment is not None and name in self._windows and isinstance(found, Claim):
+            opening = self._windows[name].next_opening(moment)
+            if opening is not None and opening > moment:
+                return Requeue(Reason.CLOSED, (opening - moment).total_seconds())
+        return found
+
+    def _parked(self, claim: Claim, lacks: str = "") -> Outcome:
+        """The end of one of a name that is not known here, or that needs a feature that this worker lacks."""
+        if self._quiet.over((claim.name, lacks)):
+            logger.error(
+                "Tasks named %r are parked: this worker %s.",
+                claim.name,
+                f"has no feature {lacks}, which they need. Start a worker of an app that has it"
+                if lacks
+                else "knows no task of that name. Start a worker that imports it",
+            )
+        return Requeue(Reason.PARKED, message=f"it needs the feature {lacks}" if lacks else "")
 
     def submit(self, session: Session) -> None:
         """Hands out what was claimed, as far as the executor takes it."""
-        if self._has_extras:
-            self._park_lacking(session)
-        if self._to_show:
-            self._show(session)
-        if self._to_check:
-            self._put_off(session)
         while self._claims and (room := self._executor.free()) > 0 and not self._is_overdue():
             if self._claims[0].fed and not self._feed_first(session):
                 continue
@@ -218,58 +207,24 @@ class Dispatcher:
                 return
             self._since = clock.monotonic()
 
-    def _park_lacking(self, session: Session) -> None:
-        """Parks what needs a feature that this worker lacks."""
-        kept: deque[Claim] = deque()
-        for claim in self._claims:
-            parts = []
-            for part in claim.parts:
-                lacks = part.has_extras and self._lacks(session, part)
-                if lacks:
-                    self.unknown.meet(part.name, lacks)
-                    self._outcomes.end(part, lacking(lacks))
-                else:
-                    parts.append(part)
-            if parts:
-                kept.append(claim.of(parts))
-        self._claims = kept
-        self._has_extras = False
-
     def _lacks(self, session: Session, claim: Claim) -> str:
         """A feature that *claim* needs, and this worker lacks; empty when there is none."""
         needed = session.read("needs", claim.id)
         return next((name for (name,) in needed if f" {name} " not in self.features), "")
 
-    def _show(self, session: Session) -> None:
-        """Has features see what was claimed without having been held back."""
-        claims, self._claims = self._claims, deque()
-        for claim in claims:
-            if claim.name not in self._shown or claim.gated:
-                self._claims.append(claim)
-            elif (received := self._received(session, claim)) is not None:
-                self._claims.append(received)
-        self._to_show = False
-
-    def _received(self, session: Session, claim: Claim) -> Claim | None:
-        """Returns *claim* with all that features put into it. None when one of them has ended it."""
+    def _received(self, session: Session, claim: Claim) -> Claim | Outcome:
+        """*claim* with all that features put into it, or the outcome by which one of them ends it."""
         for feature in self._receiving:
-            found = feature.received(session, claim)
+            found: Claim | Outcome = feature.received(session, claim)
             if not isinstance(found, Claim):
-                self._outcomes.end(claim, found)
-                return None
+                return found
             claim = found
-        if claim.fed:
-            lacks = self._lacks(session, claim)
-            self.unknown.meet(claim.name, lacks)
-            self._outcomes.end(claim, lacking(lacks))
-            return None
-        return claim
+        return self._parked(claim, self._lacks(session, claim)) if claim.fed else claim
 
     def _feed_first(self, session: Session) -> bool:
         """Has features read what the first claim is to be given. False when it has ended by that."""
         first = self._claims.popleft()
-        parts = (self._received(session, each) if each.fed else each for each in first.parts)
-        fed = [each for each in parts if each is not None]
+        fed = self._admitted(first.parts, lambda part: self._received(session, part) if part.fed else part)
         if fed:
             self._claims.appendleft(first.of(fed))
         return bool(fed)
@@ -285,20 +240,6 @@ class Dispatcher:
             for claim in group:
                 logger.debug("Task %d (%s) is handed out.", claim.id, claim.name)
         return group
-
-    def _put_off(self, session: Session) -> None:
-        """Schedules what was claimed outside its task's window for the opening of that, by the database's clock."""
-        moment = now(session)
-        closed = {
-            name: opening - moment
-            for name, window in self._windows.items()
-            if (opening := window.next_opening(moment)) is not None and opening > moment
-        }
-        for claim in self._claims:
-            if claim.name in closed:
-                self._outcomes.end(claim, Requeue(Reason.CLOSED, closed[claim.name].total_seconds()))
-        self._claims = deque(claim for claim in self._claims if claim.name not in closed)
-        self._to_check = False
 
     def request_stops(self) -> None:
         """Something is to be stopped here, as an event has told; from any thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
@@ -64,7 +65,7 @@ class Drain:
         self._when_begun = when_begun
         self.begun = False
         """Whether the worker is to end, and claims nothing more."""
-        self.deadline: float | None = None
+        self.deadline = math.inf
         """The monotonic time at which the grace is over."""
         self._said_waiting = False
         self.at_once = False
@@ -85,7 +86,7 @@ class Drain:
     @property
     def over(self) -> bool:
         """Whether what runs is not waited for any longer."""
-        return self.at_once or (self.deadline is not None and clock.monotonic() > self.deadline)
+        return self.at_once or clock.monotonic() > self.deadline
 
     def say_waiting(self, running: Collection[Claim], duties: Collection[str] = ()) -> None:
         """Says, once, that the worker ends when *running* and *duties* have ended, and how long it waits for that."""

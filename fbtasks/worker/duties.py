@@ -67,21 +67,21 @@ class Attempts:
             logger.warning("%s It is tried again; all else goes on.", said, exc_info=traceback)
 
 
-class _Kept:
+class _Kept(Attempts):
     """A duty, and what has become of it."""
 
-    under_way = False
-    """Whether a turn was begun whose end was not seen."""
+    turn: Future[bool] | None = None
+    """A turn in a thread of its own that was begun and whose end was not seen."""
 
     def __init__(self, feature: str, duty: Duty) -> None:
+        super().__init__(duty.name)
         self.feature = feature
         self.duty = duty
-        self.attempts = Attempts(duty.name)
 
     def due(self, *, draining: bool) -> float:
         if draining and not self.duty.while_draining:
             return math.inf
-        return max(self.duty.due(), self.attempts.until)
+        return max(self.duty.due(), self.until)
 
     def do(self, session: Session) -> bool:
         return bool(self.attempt(lambda: self.duty.do(session)))
@@ -91,14 +91,14 @@ class _Kept:
 
     def attempt(self, act: Callable[[], T]) -> T | None:
         try:
-            return self.attempts.attempt(act)
+            return super().attempt(act)
         except StatementRefused as error:
-            self.attempts.failed(f"The database refuses {self.duty.name}: {error}.")
+            self.failed(f"The database refuses {self.duty.name}: {error}.")
         except DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001  # a feature may be anybody's
             name = type(error).__name__
-            self.attempts.failed(f"{self.duty.name} raised {name}: {error}.", traceback=True)
+            self.failed(f"{self.duty.name} raised {name}: {error}.", traceback=True)
         return None
 
 
@@ -112,38 +112,33 @@ class _Apart(_Kept):
         super().__init__(feature, duty)
         self._connect = connect
         self._wake = wake
-        self._turn: Future[bool] | None = None
-
-    @property
-    def under_way(self) -> bool:  # type: ignore[override]
-        return self._turn is not None
 
     def due(self, *, draining: bool) -> float:
-        if self._turn is None:
+        if self.turn is None:
             return super().due(draining=draining)
-        return 0.0 if self._turn.done() else math.inf
+        return 0.0 if self.turn.done() else math.inf
 
     def do(self, session: Session) -> bool:  # noqa: ARG002  # it has its own
-        turn, self._turn = self._turn, None
+        turn, self.turn = self.turn, None
         if turn is None:
             self._begin()
             return False
         try:
             return bool(self.attempt(turn.result))
         except DatabaseError as error:  # of its own connection; the next turn makes another one
-            self.attempts.failed(f"The database is away from {self.duty.name}: {error}")
+            self.failed(f"The database is away from {self.duty.name}: {error}")
             return False
 
     def finish(self, session: Session) -> None:
-        if self._turn is not None and self._turn.done():
+        if self.turn is not None and self.turn.done():
             self.do(session)
-        if self._turn is None:
+        if self.turn is None:
             super().finish(session)
         else:
             logger.warning("%s has not ended; the worker ends without it.", self.duty.name)
 
     def _begin(self) -> None:
-        self._turn = turn = Future[bool]()
+        self.turn = turn = Future[bool]()
         turn.add_done_callback(lambda _: self._wake())
         try:
             Background(target=self._run, args=(turn,), name=f"fbtasks-{self.feature}").start()
@@ -192,7 +187,7 @@ class Duties:
 
     def under_way(self) -> list[str]:
         """What those are at that are apart and have not ended."""
-        return [each.duty.name for each in self._kept if each.under_way]
+        return [each.duty.name for each in self._kept if each.turn is not None]
 
     def pending(self) -> bool:
         """Whether a worker that is to leave when nothing is left has something to do still."""

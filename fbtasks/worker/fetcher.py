@@ -1,21 +1,22 @@
-"""When a worker claims what is ready in its queues, and how much."""
+"""When a worker claims what is ready in its queues, or parked, and how much."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection
 from typing import Final
 
 from fbtasks import timing as clock
+from fbtasks.feature import Duty
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
-from fbtasks.queue.shares import Share
 from fbtasks.tasks.call import Claims
 from fbtasks.timing import Backoff
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.duties import Attempts, Promotion
 from fbtasks.worker.lease import Lease
+from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import Outcomes
 
 POLL_FIRST: Final = 0.05
@@ -25,9 +26,15 @@ POLL_WITH_EVENTS: Final = 15.0
 OPENS: Final = 0.01
 """Seconds between two claims at least while it is known when something opens: a rate has its next token, say."""
 MISSED: Final = 0.02
-"""Seconds until a worker looks again at sources that another one was giving out."""
-MISSES: Final = 10
-"""After so many of these looks in a row, which found nothing, each pause is twice as long, up to that between polls."""
+"""Seconds until a worker looks again at sources that another one was giving out; longer while it finds nothing."""
+
+PARKED_LOOK: Final = 60.0
+"""Seconds between two looks while something is parked and events are known to arrive."""
+PARKED_WITHOUT_EVENTS: Final = 10.0
+PARKED_REST: Final = 1.0
+"""Seconds between two of them at least, whatever events come."""
+PARKED_SHARE: Final = 50
+"""Such a look reads all that is parked: the next comes no sooner than after so many times as long as it took."""
 
 
 class Fetcher:
@@ -35,31 +42,26 @@ class Fetcher:
 
     def __init__(
         self,
-        queues: tuple[str, ...],
-        shares: Mapping[str, Share],
+        options: WorkerOptions,
         lease: Lease,
         outcomes: Outcomes,
         dispatcher: Dispatcher,
         promotion: Promotion,
         events_arrive: Callable[[], bool],
     ) -> None:
-        self._queues = queues
+        self._queues = options.queues
         self._lease = lease
         self._outcomes = outcomes
         self._dispatcher = dispatcher
         self._promotion = promotion
         self._events_arrive = events_arrive
-        self._claiming = Claiming(queues, shares)
-        self._full: frozenset[str] = frozenset()
-        """The queues of which this worker held as many tasks as it may when it claimed, or looked, last."""
+        self._claiming = Claiming(options.queues, options.shares)
         self._attempts = Attempts("claiming tasks")
         self._maybe_ready = True
         """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""
-        self._anew = False
-        """Whether a look from the beginning has found something: then the claim begins there, too."""
         self._poll = Backoff(POLL_FIRST, POLL_LAST)
         self._next_poll = 0.0
-        self._misses = 0
+        self._missed = Backoff(MISSED, POLL_LAST, 1.2)
         self._look_at = math.inf
         """When a source is due next, or a gate or a queue opens, as the last look has told; 0: that is asked soon."""
 
@@ -72,8 +74,6 @@ class Fetcher:
         """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
         if self._dispatcher.lets_next_in:
             self._maybe_ready, self._dispatcher.lets_next_in = True, False
-        if self._full and any(self._dispatcher.rooms()[queue] > 0 for queue in self._full):
-            self._maybe_ready, self._full = True, frozenset()
         wanted = self._wanted(session)
         if not wanted and self._outcomes and not self._dispatcher.gathering:
             self._outcomes.record(session, self._lease.worker_id)
@@ -87,7 +87,6 @@ class Fetcher:
         if wanted and not self._maybe_ready and not self._any_ready(session):
             self._poll_later()
             return 0
-        self._anew = bool(wanted) and not self._maybe_ready
         return wanted
 
     def _wanted_soon(self) -> int:
@@ -102,27 +101,20 @@ class Fetcher:
         rooms = self._dispatcher.rooms()
         return room if len(rooms) < len(self._queues) else min(room, sum(max(0, own) for own in rooms.values()))
 
-    def _open_queues(self) -> Sequence[str]:
-        """The queues of which this worker may take more; all of them when there is none."""
-        self._note_full()
-        return [queue for queue in self._queues if queue not in self._full] or self._queues
-
-    def _note_full(self) -> None:
-        self._full = frozenset(queue for queue, room in self._dispatcher.rooms().items() if room <= 0)
-
     def _any_ready(self, session: Session) -> bool:
         """Whether there is something to claim; looks as well when the next task or source is due."""
-        look = tasks.any_ready(session, self._open_queues())
+        rooms = self._dispatcher.rooms()
+        look = tasks.any_ready(session, [each for each in self._queues if rooms.get(each, 1) > 0] or self._queues)
         self._promotion.expect(look.due)
         self._look_at = math.inf if look.again is None else clock.monotonic() + look.again
         return look.ready
 
     def _claim(self, session: Session, wanted: int) -> None:
-        worker_id = self._lease.worker_id
-        rooms = self._dispatcher.rooms()
+        worker_id, rooms = self._lease.worker_id, self._dispatcher.rooms()
+        anew = not self._maybe_ready  # a look from the beginning has found something: the claim begins there, too
 
         def claim(transaction: Transaction) -> Taken:
-            return self._claiming.claim(transaction, worker_id, wanted, anew=self._anew, rooms=rooms)
+            return self._claiming.claim(transaction, worker_id, wanted, anew=anew, rooms=rooms)
 
         self._maybe_ready = False  # an event that comes while this claim looks has it look again
         taken = None
@@ -131,37 +123,29 @@ class Fetcher:
         finally:
             if taken is None:
                 self._maybe_ready = True
-        if taken is not None:
-            self._claimed(taken, wanted)
-
-    def _claimed(self, taken: Taken, wanted: int) -> None:
+        if taken is None:
+            return
+        claims, now = taken.claims, clock.monotonic()
         self._claiming.committed(taken)
-        self._dispatcher.limited = self._dispatcher.limited.difference(taken.marks).union(taken.limited)
-        claims = taken.claims
-        full_of_idle_work = bool(taken.idle) and len(claims) >= wanted
-        if full_of_idle_work or claims.unseen or taken.hungry:
+        self._dispatcher.limited = self._dispatcher.limited.difference(taken.asked) | taken.limited
+        if claims.unseen or taken.hungry or (taken.idle and len(claims) >= wanted):
             self._maybe_ready = True
-        if self._look_at <= clock.monotonic() or any(claim.gated for claim in claims):
+        if self._look_at <= now or any(claim.gated for claim in claims):
             self._look_at = 0.0  # they have taken tokens
-        if claims or claims.missed:
+        if claims or not claims.missed:
+            self._missed.reset()
+        if claims.missed:
+            self._poll.reset()
+            self._next_poll = now + self._missed.next()
+        elif claims:
             self._poll.reset()
             self._next_poll = self._next_look(POLL_FIRST)
-        elif self._dispatcher.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
+        elif self._dispatcher.has_limits and not anew:  # what has come may wait at a gate: a look tells how long
             self._poll.reset()
-            self._next_poll = clock.monotonic()
+            self._next_poll = now
         else:
             self._poll_later()
-        if claims.missed:
-            self._next_poll = clock.monotonic() + self._missed
-        self._misses = self._misses + 1 if claims.missed and not claims else 0
-        self._dispatcher.take(claims)
-        self._note_full()
-
-    @property
-    def _missed(self) -> float:
-        """Seconds until sources are looked at again that another transaction was at."""
-        doublings = min(max(0, self._misses - MISSES), 10)
-        return float(min(MISSED * 2**doublings, POLL_LAST))
+        self._dispatcher.take(session, claims)
 
     def _poll_later(self) -> None:
         self._poll.last = POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST
@@ -197,3 +181,69 @@ class Fetcher:
             return 0.0
         room = self._allowed(self._dispatcher.room()) > 0
         return max(self._next_poll, self._attempts.until) if room else math.inf
+
+
+class Parked(Duty):
+    """Claims what is parked and of a name that this worker knows, as far as there is room."""
+
+    name = "claiming parked tasks"
+    events = ("fbtasks:parked",)
+
+    def __init__(
+        self, queues: Collection[str], fetcher: Fetcher, dispatcher: Dispatcher, events_arrive: Callable[[], bool]
+    ) -> None:
+        self._queues = queues
+        self._fetcher = fetcher
+        self._dispatcher = dispatcher
+        self._events_arrive = events_arrive
+        self._found: list[tuple[str, str]] = []
+        """Queue and name of what is to be claimed, as soon as there is room."""
+        self._next = self._look_at = self._rest_until = 0.0
+
+    def heard(self) -> None:
+        """Something was parked a moment ago."""
+        self._next = 0.0
+
+    def beat(self, some: bool) -> None:
+        """A heartbeat has told whether *some* tasks are parked."""
+        if some:
+            self._next = min(self._next, self._look_at)
+
+    def due(self) -> float:
+        """When its time comes."""
+        if self._found and self._dispatcher.room() > 0 and self._with_room():
+            return 0.0
+        return max(self._next, self._rest_until)
+
+    def pending(self) -> bool:
+        """Whether some is left."""
+        return bool(self._found)
+
+    def do(self, session: Session) -> bool:
+        """Does it, and sees when there is more to do."""
+        dispatcher = self._dispatcher
+        if max(self._next, self._rest_until) <= clock.monotonic():
+            self._look(session)
+        while (room := dispatcher.room()) > 0 and (found := self._with_room()):
+            queue, name = found[0]
+            room = min(room, dispatcher.rooms().get(queue, room))
+            claims = self._fetcher.claim_parked(session, queue, name, room) if name in dispatcher.known else Claims()
+            if not claims and not claims.unseen:
+                self._found.remove((queue, name))
+            dispatcher.take(session, claims)
+            dispatcher.submit(session)
+        return False
+
+    def _look(self, session: Session) -> None:
+        began, known = clock.monotonic(), self._dispatcher.known
+        self._next = math.inf  # an event that comes meanwhile has it look again
+        names = session.read("parked_names", self._dispatcher.features)
+        self._found = [(queue, name) for queue, name in names if name in known and queue in self._queues]
+        now = clock.monotonic()
+        self._rest_until = now + max(PARKED_REST, PARKED_SHARE * (now - began))
+        self._look_at = now + (PARKED_LOOK if self._events_arrive() else PARKED_WITHOUT_EVENTS)
+
+    def _with_room(self) -> list[tuple[str, str]]:
+        """What was found in queues of which this worker may take more."""
+        rooms = self._dispatcher.rooms() if self._found else {}
+        return [each for each in self._found if rooms.get(each[0], 1) > 0]

@@ -39,7 +39,7 @@ class HeartbeatProcess:
             with theirs:
                 status = ChildStatus(0)
                 undo.callback(status.close)
-                status.database, status.worker_id = database, lease.worker_id
+                status.database, status.shared.worker_id = database, lease.worker_id
                 files = (theirs.fileno(), status.file)
                 self._process = Process("fbtasks.worker.heartbeat_process", (os.getpid(), *files), files)
             undo.pop_all()
@@ -74,8 +74,8 @@ def main(arguments: list[str]) -> int:
         registration.monitor.begin()
         try:
             session = session or database.open()
-            registration.heartbeat(partial(session.run, point="heartbeat"), status.worker_id)
-            status.stalled_until = registration.monitor.stalled_until
+            registration.heartbeat(partial(session.run, point="heartbeat"), status.shared.worker_id)
+            status.shared.stalled_until = registration.monitor.stalled_until
             pause = rhythm.heartbeat
             backoff.reset()
         except DatabaseError:

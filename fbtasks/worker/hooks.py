@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -40,7 +41,7 @@ class FailureHooks:
         """Tasks that have failed, and with which what follows them in a workflow may have failed."""
         self._undecided: dict[int, set[int]] = {}
         """Those of them with a group that a claim is still to decide, and what has failed with each until now."""
-        self.next_look: float | None = None
+        self.next_look = math.inf
         """When it is to be looked again at those, on the monotonic clock."""
         self._backoff = Backoff(LOOK_AGAIN, LOOK_AGAIN_LAST)
         self._calls: deque[tuple[Claim, Failed]] = deque()
@@ -76,13 +77,13 @@ class FailureHooks:
 
     def look_again(self) -> None:
         """Has the next call look at the groups that were undecided."""
-        self.next_look = None if self.next_look is None else 0.0
+        self.next_look = 0.0 if self._undecided else math.inf
 
     def call(self, session: Session) -> None:
         """Hands out as many calls as the executor takes."""
-        if self.next_look is not None and clock.monotonic() >= self.next_look:
+        if clock.monotonic() >= self.next_look:
             self._members += self._undecided
-            self.next_look = None
+            self.next_look = math.inf
         while self._members:
             self._look_behind(session, self._members[-1])
             self._members.pop()

@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import INSERT, Session
@@ -19,16 +18,18 @@ from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
 from fbtasks.queue.shares import Share, share_text
 from fbtasks.tasks.call import HeartbeatReply
+from fbtasks.timing import Quiet
 from fbtasks.version import VERSION
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.child_status import ChildStatus
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger("fbtasks.worker")
 
 SOON: Final = 0.4
 """Seconds between two attempts, at the most, while the worker may still be in time to keep what it holds."""
-_HELD_UP: Final = 2
-"""Heartbeats in a row that do not renew the lease, until that is said."""
 RESCUE_ATTEMPTS: Final = 10
 """Attempts to declare a neighbour dead, whose row another transaction may hold; the next heartbeat tries again."""
 
@@ -36,8 +37,7 @@ RESCUE_ATTEMPTS: Final = 10
 class Lease:
     """Registers the worker, renews its lease, and takes over what dead neighbours held."""
 
-    def __init__(self, options: WorkerOptions, tasks: Iterable[str], settings: Settings, features: str) -> None:
-        """*features*: the names of the app's, each between spaces."""
+    def __init__(self, app: FBTasks, options: WorkerOptions) -> None:
         self.worker_id = 0
         self.rhythm = Rhythm(options.lease)
         self._registration = Registration(
@@ -48,20 +48,19 @@ class Lease:
             pool=options.pool,
             concurrency=options.concurrency,
             version=VERSION,
-            tasks=sorted(tasks),
-            features=features,
+            tasks=sorted(app.tasks),
+            features=app.features.names,
         )
         self.monitor = self._registration.monitor
         self.monitor.begin()
         self._name = options.name
-        self._crash_limit = settings.crash_limit
+        self._crash_limit = app.settings.crash_limit
         self.next_beat = 0.0
         """The monotonic time of the next heartbeat."""
         self._pidfds: dict[int, int] = {}
         self.companion: ChildStatus | None = None
         """What the worker shares with another process that sends heartbeats for it as well."""
-        self._held_up = 0
-        """Heartbeats in a row that did not renew the lease."""
+        self._quiet = Quiet()
         self._draining = False
         self._beaten_at = 0.0
 
@@ -69,7 +68,7 @@ class Lease:
         """Announces the worker under a new id, and claims as that what it still holds under the one that it had."""
         self.worker_id = self._registration.register(partial(session.run, point="register"), former=self.worker_id)
         if self.companion is not None:
-            self.companion.worker_id = self.worker_id
+            self.companion.shared.worker_id = self.worker_id
 
     def look_for_namesakes(self, session: Session) -> None:
         """Warns of other workers that live and have the same name."""
@@ -84,20 +83,30 @@ class Lease:
                     os.getpid(),
                 )
 
-    def beat(self, session: Session, *, draining: bool) -> HeartbeatReply | None:
+    def drain(self) -> None:
+        """The worker is to end, as the next heartbeat says, which comes at once; from any thread."""
+        self._draining = True
+        self.beat_soon()
+
+    def beat(self, session: Session) -> HeartbeatReply | None:
         """Renews the lease when it is time. None when it is not."""
         now = clock.monotonic()
         if now < self.next_beat:
             return None
-        self._draining = draining
         run, conflicts = partial(session.run, point="heartbeat"), session.take_conflicts()
-        reply = self._registration.heartbeat(run, self.worker_id, draining=draining, conflicts=conflicts)
+        reply = self._registration.heartbeat(run, self.worker_id, draining=self._draining, conflicts=conflicts)
         if self.companion is not None:  # what it was held up, the worker was held up as well
-            self.monitor.stalled_until = max(self.monitor.stalled_until, self.companion.stalled_until)
+            self.monitor.stalled_until = max(self.monitor.stalled_until, self.companion.shared.stalled_until)
         pause = self._registration.pause()
         if reply.alive and not reply.renewed:
             pause = min(pause, SOON)
-        self._say_held_up(reply)
+            if self.companion is None and self._quiet.over():  # else it may have been the companion's own renewal
+                logger.warning(
+                    "Another transaction holds this worker's row, %d, in QUEUE_PROCESS: its lease is not renewed until "
+                    "that one ends. After %g s other workers may take it for dead.",
+                    self.worker_id,
+                    self.rhythm.lease,
+                )
         self.next_beat = now + pause
         self._wait_for_deaths()
         return reply
@@ -115,18 +124,6 @@ class Lease:
         run = partial(session.run, kind=INSERT, point="heartbeat")
         with suppress(ConflictError):
             self._registration.heartbeat(run, self.worker_id, draining=self._draining)
-
-    def _say_held_up(self, reply: HeartbeatReply) -> None:
-        """Says, once, that the lease is not renewed. A first time may be the companion's own renewal."""
-        held_up = reply.alive and not reply.renewed
-        self._held_up = self._held_up + 1 if held_up else 0
-        if self._held_up == _HELD_UP:
-            logger.warning(
-                "Another transaction holds this worker's row, %d, in QUEUE_PROCESS: its lease is not renewed until "
-                "that one ends. After %g s other workers may take it for dead.",
-                self.worker_id,
-                self.rhythm.lease,
-            )
 
     def lost(self) -> None:
         """The connection is lost; the next heartbeat comes as soon as there is another one."""
@@ -161,8 +158,8 @@ class Lease:
 
     def leave(self, session: Session) -> None:
         """Deletes the worker from the register."""
-        self.next_beat = 0.0
-        self.beat(session, draining=True)  # its last conflicts are counted
+        self.drain()
+        self.beat(session)  # its last conflicts are counted
         try:
             self._registration.unregister(session.run, self.worker_id)
         except ConflictError as error:

@@ -18,7 +18,6 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.notify.listener import WatchedListener
-from fbtasks.queue.shares import own_limits
 from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
 from fbtasks.tasks.call import Reason, reason_of
@@ -26,12 +25,11 @@ from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.drain import LOCKED, OPENS, Burst, Drain
 from fbtasks.worker.duties import Duties, Promotion, Upkeep
-from fbtasks.worker.fetcher import POLL_FIRST, Fetcher
+from fbtasks.worker.fetcher import POLL_FIRST, Fetcher, Parked
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
-from fbtasks.worker.parked import Parked
 from fbtasks.worker.pools.base import Executor
 
 if TYPE_CHECKING:
@@ -47,8 +45,8 @@ class Loop:
         self._app = app
         self._executor = executor
         self._options = options
-        self.lease = Lease(options, app.tasks, app.settings, app.features.names)
-        self.drain = Drain(options.grace, self.lease.beat_soon)
+        self.lease = Lease(app, options)
+        self.drain = Drain(options.grace, self.lease.drain)
         self._burst = Burst()
         self.connection = Connection(app.database, self.lease)
         self._waker = Waker()
@@ -58,25 +56,9 @@ class Loop:
         self._outcomes = Outcomes(self.turn, app.features)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
-        self._dispatcher = Dispatcher(
-            app.tasks,
-            executor,
-            self.lease,
-            self._outcomes,
-            self._hooks,
-            app.features,
-            own_limits(options.shares),
-        )
+        self._dispatcher = Dispatcher(app, options, executor, self.lease, self._outcomes, self._hooks)
         promotion = Promotion()
-        self._fetcher = Fetcher(
-            options.queues,
-            options.shares,
-            self.lease,
-            self._outcomes,
-            self._dispatcher,
-            promotion,
-            self.events_arrive,
-        )
+        self._fetcher = Fetcher(options, self.lease, self._outcomes, self._dispatcher, promotion, self.events_arrive)
         self._parked = Parked(options.queues, self._fetcher, self._dispatcher, self.events_arrive)
         upkeep = Upkeep(app.settings, self._hooks, self.lease, self._outcomes)
         self._duties = Duties(
@@ -171,7 +153,7 @@ class Loop:
         if self._listens:
             self._listener.start()
         try:
-            while not self._finished():
+            while not self._has_drained():
                 self._collect()
                 try:
                     session = self.connection.session or self._reconnect()
@@ -179,6 +161,8 @@ class Loop:
                         self._take_turn(session)
                         if self.connection.away_since is not None:
                             self.connection.works()
+                        if self._options.burst and not self.drain.begun and self._burst_is_over(session):
+                            break
                     elif self.drain.begun:
                         self.drain.say_waiting(self._executor.busy(), self._duties.under_way())
                 except SchemaError:
@@ -224,8 +208,7 @@ class Loop:
 
     def _beat(self, session: Session) -> None:
         """Sends a heartbeat when it is time, and heeds what the answer says."""
-        draining = self.drain.begun
-        reply = self.lease.beat(session, draining=draining)
+        reply = self.lease.beat(session)
         if reply is None:
             return
         self._app.database.known.saw(reply.transaction)
@@ -243,7 +226,7 @@ class Loop:
             self._app.database.known.check()
         except DatabaseReplaced as error:
             self.drain.leave_database(error)
-        if not draining:
+        if not self.drain.begun:
             self.lease.rescue(session)
 
     def _note_lost(self, error: DatabaseError) -> None:
@@ -262,60 +245,38 @@ class Loop:
             self._listener.pause()
         return session
 
-    def _finished(self) -> bool:
-        executor = self._executor
-        if self.drain.begun:
-            if self.drain.over:
-                return True
-            lost = self.drain.replaced is not None and self.connection.session is None  # nothing can be recorded
-            return not executor.busy() and (lost or not self._holds_some()) and not executor.hooks()
-        return self._options.burst and self._burst_is_over()
+    def _has_drained(self) -> bool:
+        if not self.drain.begun:
+            return False
+        lost = self.drain.replaced is not None and self.connection.session is None  # nothing can be recorded
+        return self.drain.over or not (self._runs_some() or (self._holds_some() and not lost))
 
-    def _burst_is_over(self) -> bool:
-        """Whether a burst has left nothing that is due."""
-        if self._holds_some() or self._executor.busy() or self._executor.hooks() or self._duties.pending():
-            self._burst.works()
-            return False
-        if self._fetcher.looks_again:
-            return False
-        if self._anything_due():
-            if self.connection.session is not None and self._dispatcher.wanted():  # else its children only begin
-                self._burst.waits(LOCKED)
-            return False
-        return self._nothing_opens()
+    def _runs_some(self) -> bool:
+        return bool(self._executor.busy() or self._executor.hooks())
 
     def _holds_some(self) -> bool:
         return bool(
             self._dispatcher or self._outcomes or self._outcomes.kept or self._hooks or self._duties.under_way()
         )
 
-    def _anything_due(self) -> bool:
-        if self.connection.session is None:
-            return True
-        try:
-            return self._fetcher.any_due(self.connection.session)
-        except DatabaseError as error:
-            self._note_lost(error)
-            return True
-
-    def _nothing_opens(self) -> bool:
-        """Whether a burst leaves what waits for limits or other steps. Says what that is."""
-        session = self.connection.session
-        try:
-            if session is None or self._fetcher.still_opens(session):
-                self._burst.waits(OPENS)
-                return False
-            if self._anything_due():  # what held something back has ended between the two looks
-                return False
+    def _burst_is_over(self, session: Session) -> bool:
+        """Whether a burst has left nothing that is due. Says what it leaves: what waits for limits or other steps."""
+        if self._holds_some() or self._runs_some() or self._duties.pending():
+            self._burst.works()
+        elif self._fetcher.looks_again:
+            pass
+        elif self._fetcher.any_due(session):
+            if self._dispatcher.wanted():  # else its children only begin
+                self._burst.waits(LOCKED)
+        elif self._fetcher.still_opens(session):
+            self._burst.waits(OPENS)
+        elif not self._fetcher.any_due(session):  # else what held something back has ended between the two looks
             self._burst.leaves(tasks.left(session, self._options.queues))
-        except DatabaseError as error:
-            self._note_lost(error)
-            return False
-        return True
+            return True
+        return False
 
     def _wait(self) -> None:
-        deadlines = [moment for moment in self._deadlines() if moment is not None]
-        timeout = max(0.0, min(deadlines) - clock.monotonic())
+        timeout = max(0.0, min(self._deadlines()) - clock.monotonic())
         if timeout > 0 or not self._options.burst:
             filenos: list[int] = []
             if not self._outcomes or timeout <= 0:  # else not woken by each outcome
@@ -323,7 +284,7 @@ class Loop:
             self.lease.see(self._waker.select(timeout, filenos))
         self._waker.clear()
 
-    def _deadlines(self) -> list[float | None]:
+    def _deadlines(self) -> list[float]:
         """The monotonic times at which there is something to do."""
         executor, outcomes = self._executor, self._outcomes
         until = [executor.deadline(), self.drain.deadline]
@@ -362,7 +323,6 @@ class Loop:
         try:
             self.stop_executor()
             self._dispatcher.give_back()
-            self._dispatcher.unknown.say(at_once=True)
             session = self.connection.session
             if session is not None:
                 self._outcomes.record(session, self.lease.worker_id)
@@ -372,7 +332,7 @@ class Loop:
                 self._call_hooks(session)
                 self._duties.finish(session)
                 self.lease.leave(session)
-            elif self._outcomes and self.drain.replaced is None:
+            elif (self._outcomes or self._outcomes.kept) and self.drain.replaced is None:
                 logger.error("The database is away; what this worker held runs again when its lease ends.")
         except DatabaseError as error:
             logger.error("The database is away; what this worker held runs again when its lease ends: %s", error)

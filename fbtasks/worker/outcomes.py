@@ -58,38 +58,42 @@ LONG: Final = 65_535
 """Bytes of a result above which the fault may be with its length."""
 
 
-class Tally(Counter[type | Reason]):
-    """How many claims ended in which way, in a worker's life. Each is counted once: a last crash as a failure."""
+_WORDS: Final[dict[type | Reason, str]] = {
+    Succeeded: "succeeded",
+    Failed: "failed",
+    Reason.RETRY: "retried",
+    Reason.RELEASE: "given back",
+    Reason.CONTINUE: "continued",
+    Reason.SNOOZE: "snoozed",
+    Cancelled: "cancelled",
+    Crashed: "crashed",
+    Reason.CLOSED: "put off",
+    Reason.PARKED: "parked",
+    Reason.HELD: "held back",
+}
+_ALWAYS: Final = 4
+"""So many of these are said also of none."""
 
-    _ALWAYS: Final[dict[type | Reason, str]] = {
-        Succeeded: "succeeded",
-        Failed: "failed",
-        Reason.RETRY: "retried",
-        Reason.RELEASE: "given back",
-    }
-    _SELDOM: Final[dict[type | Reason, str]] = {
-        Reason.CONTINUE: "continued",
-        Reason.SNOOZE: "snoozed",
-        Cancelled: "cancelled",
-        Crashed: "crashed",
-        Reason.CLOSED: "put off",
-        Reason.PARKED: "parked",
-    }
+
+class Tally(Counter[str]):
+    """How many claims ended in which way, in a worker's life. Each is counted once: a last crash as a failure."""
 
     def take(self, ended: Iterable[Finished]) -> None:
         """Counts what has ended."""
-        ended = list(ended)
-        kinds = Counter[type | Reason](reason_of(item.outcome) or type(item.outcome) for item in ended)
-        if Crashed in kinds:
-            last = sum(isinstance(o, Crashed) and is_last_crash(claim, o) for claim, o, *_ in ended)
-            kinds[Crashed] -= last
-            kinds[Failed] += last
-        self.update(kinds)
+        self.update(map(_word, ended))
 
     def __str__(self) -> str:
-        own = {kind: kind.word for kind in self if isinstance(kind, type) and issubclass(kind, FeatureOutcome)}
-        seldom = {kind: word for kind, word in (self._SELDOM | own).items() if self[kind]}
-        return ", ".join(f"{self[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
+        words = enumerate(dict.fromkeys((*_WORDS.values(), *self)))
+        return ", ".join(f"{self[word]} {word}" for nth, word in words if nth < _ALWAYS or self[word])
+
+
+def _word(finished: Finished) -> str:
+    outcome = finished.outcome
+    if isinstance(outcome, FeatureOutcome):
+        return outcome.word
+    if isinstance(outcome, Crashed) and is_last_crash(finished.claim, outcome):
+        return _WORDS[Failed]
+    return _WORDS[reason_of(outcome) or type(outcome)]
 
 
 class Kept:

@@ -147,7 +147,7 @@ def test_a_file_that_is_none(project, waiting, refused):
     assert (code, message.partition(":")[0]) == (1, "there is no queue at /nosuch/folder/x.fdb")
     assert refused("call", "add", "--url", "firebird:///nosuch/folder/x.fdb") == (
         1,
-        "firebird:///nosuch/folder/x.fdb: there is no folder /nosuch/folder. Create it.",
+        "there is no folder /nosuch/folder for the database /nosuch/folder/x.fdb. Create it.",
     )
     text = project.folder / "text.fdb"
     text.write_text("hello")

@@ -18,7 +18,7 @@ from fbtasks.config import Settings
 from fbtasks.features.limits.definition import LimitOptions
 from fbtasks.features.limits.options import LimitedTask
 from fbtasks.features.schedules.definition import ScheduleOptions
-from fbtasks.features.sources.options import FedTaskOptions
+from fbtasks.features.sources.task import FedTaskOptions
 from fbtasks.tasks.declare import options_of
 from fbtasks.tasks.options import CallOptions
 from fbtasks.testing import drain
@@ -54,12 +54,10 @@ def test_public_members_are_described(kind):
     text = sections("api.md")[kind.__name__]
     internal = {
         "FBTasks": {
-            "run_eagerly",
             "load",
             "queues_served",
             "queues_known",
             "features",
-            "task_root",
             "task_options",
             "fed_options",
             "known_task",
@@ -69,7 +67,6 @@ def test_public_members_are_described(kind):
         "Task": {
             "call",
             "enqueue",
-            "send",
             "step",
             "bound_to",
             "is_async",

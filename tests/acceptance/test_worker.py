@@ -176,7 +176,7 @@ def test_a_task_that_a_new_child_does_not_know_stays_parked(project, producer, w
 def test_unknown_tasks_are_parked_until_a_worker_knows_them(project, producer):
     result = producer.send_task("proj.new", (5,))
     log = project.run("worker", "-A", "proj", "-P", "solo", "--burst").stderr
-    assert "is parked" in log
+    assert "are parked" in log
     assert json.loads(project.run("inspect", "parked", "--json").stdout)[0]["name"] == "proj.new"
     project.write("@app.task\ndef new(x): return x\n")
     project.run("worker", "-A", "proj", "-P", "solo", "--burst")

@@ -13,7 +13,7 @@ from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeo
 from fbtasks.database.migrate import deploying
 from fbtasks.firebird import connections
 from fbtasks.firebird.driver.translate import translate
-from fbtasks.firebird.pool import MOST_IDLE, Pool
+from fbtasks.firebird.pool import MOST_IDLE, Pool, _idle
 from fbtasks.run.interrupts import STOP, TaskStopped, ThreadInterrupts
 from fbtasks.url import DatabaseURL
 
@@ -96,7 +96,7 @@ def test_a_dead_connection_is_replaced(url):
         number = second.connection.info.id
     # One that died while it was idle is found out by a ping, which is only worth its time after a while.
     kill_connection(app, number)
-    pool._idle = [(session, since - 3600) for session, since in pool._idle]
+    _idle.update({session: (each, since - 3600) for session, (each, since) in _idle.items()})
     with pool.session() as third:
         assert third is opened[2]
         assert third.alive()

@@ -11,7 +11,9 @@ from support.sql import NOW, one
 
 from fbtasks import FBTasks
 from fbtasks.app import FEATURES
+from fbtasks.errors import ConflictError
 from fbtasks.feature import Duty, Feature
+from fbtasks.worker.pools.solo import SoloExecutor
 
 
 class Once(Duty):
@@ -141,3 +143,42 @@ def test_a_burst_waits_for_one_apart(url):
     with closing(app), opened(app, burst=True) as loop:
         loop.run(listen=False)
     assert seen == [True]
+
+
+class Four(SoloExecutor):
+    """With room for four, one after the other."""
+
+    def free(self):
+        return 0 if self._done else 4
+
+    def submit(self, claims):
+        for claim in claims:
+            super().submit([claim])
+        return []
+
+
+def test_claims_that_a_feature_cannot_look_at_for_now_go_back(url):
+    """Another transaction is in its way: nothing that was claimed is forgotten, and the connection stays."""
+
+    class Looks(Feature):
+        name = "looks"
+        met = 0
+
+        def receives(self, task):
+            return True
+
+        def received(self, session, claim):
+            self.met += 1
+            if self.met == 3:
+                raise ConflictError("a row is locked")
+            return claim
+
+    looks = Looks()
+    app = FBTasks("test", url, auto_migrate=True, features=[*FEATURES, looks])
+    add = app.task(name="add")(lambda a, b: a + b)
+    results = [add.delay(n, 1) for n in range(4)]
+    with closing(app), opened(app, Four(app), burst=True) as loop:
+        loop.run(listen=False)
+        assert [result.get(timeout=0) for result in results] == [1, 2, 3, 4]
+        assert one(app, "SELECT SUM(RELEASED) FROM QUEUE_STAT") == 4
+    assert looks.met == 7

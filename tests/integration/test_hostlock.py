@@ -169,6 +169,6 @@ def test_it_is_waited_for_while_it_goes_from_one_to_the_next(crowd, turn, caplog
     while len(met) < len(processes):
         met.add(said.readline())
     used = time.process_time()
-    assert waited(turn) > 0.4
+    assert waited(turn) > 0.2
     assert "has been locked" not in caplog.text
     assert time.process_time() - used < 0.2

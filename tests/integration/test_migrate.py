@@ -12,7 +12,7 @@ from fbtasks.database.database import Database
 from fbtasks.database.packages import queries
 from fbtasks.database.schema import Made, made, ours, steps
 from fbtasks.firebird import connections, library
-from fbtasks.firebird.facts import ask
+from fbtasks.firebird.identity import ask
 from fbtasks.url import DatabaseURL
 
 
@@ -95,19 +95,6 @@ def test_a_foreign_table_is_left_alone(tmp_path):
         connection.commit()
     with pytest.raises(SchemaError, match="QUEUE_TASK"):
         FBTasks("a", url).task(name="t")(lambda: 1).delay()
-
-
-@pytest.mark.embedded
-def test_a_schema_from_before_the_first_release_is_refused(tmp_path):
-    url = f"firebird://{tmp_path}/old.fdb"
-    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
-        for statement in (queries()["schema_create"], "INSERT INTO QUEUE_SCHEMA VALUES (5, 'x', CURRENT_TIMESTAMP)"):
-            connection.execute_immediate(statement)
-            connection.commit()
-    app = FBTasks("a", url)
-    for attempt in (app.migrate, app.task(name="t")(lambda: 1).delay):
-        with pytest.raises(SchemaError, match=r"version 5, of a development version.*--anew"):
-            attempt()
 
 
 @pytest.mark.embedded

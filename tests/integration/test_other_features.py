@@ -190,7 +190,7 @@ def test_a_worker_without_it_parks_the_task_and_says_why(with_audit, without, ca
     drain(without)
     assert plain.get(timeout=0) == 7
     (said,) = [record.getMessage() for record in caplog.records if "parked" in record.getMessage()]
-    assert said.startswith("1 task named 'add' is parked: this worker has no feature audit, which it needs.")
+    assert said.startswith("Tasks named 'add' are parked: this worker has no feature audit, which they need.")
     found = service.get_task(without.database, waiting.id)
     assert found.row.state is State.PARKED
     assert found.row.error_msg == "it needs the feature audit"
@@ -298,7 +298,7 @@ class Named(Feature):
         ([Named("one", options={"cost": int})], "'one': options {'cost': .* must be a TypedDict, such as"),
         ([Named("one", options=int)], "'one': options .* must be a TypedDict, such as"),
         ([Named("one", commands=["one list"])], r"'one' has commands with \['one list'\], which must be lines"),
-        ([Named("one", commands={"one": "All."})], "'one' has commands with 'All.', which must be lines"),
+        ([Named("one", commands={"one": "All."})], "'one' has commands with {'one': 'All.'}, which must be lines"),
         ([Named("one", commands={"one": {"one list": None}})], "commands with {'one': {'one list': None}}, which"),
     ],
 )
@@ -383,11 +383,9 @@ def test_what_the_database_refuses_of_a_file_is_found_there(app, folder, url, fi
     text = path.read_text()
     assert text.count(before) == 1
     path.write_text(text.replace(before, after))
-    line = text[: text.index(before)].count("\n") + 1
     with closing(audited(url, of(folder))) as wrong, pytest.raises(SchemaError) as caught:
         wrong.migrate()
-    assert f"({path}, line {line})" in str(caught.value)
-    assert f"line {line}, column" in str(caught.value)
+    assert f"({path})" in str(caught.value)
 
 
 def test_its_file_of_rights_is_honoured(with_audit, without, folder, url):

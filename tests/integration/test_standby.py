@@ -58,7 +58,7 @@ def routines(app):
     packages = with_hooks(ours(), map(features.answering, ours()[1:]))
     found = {(package, each.name): Routine(each.body) for package, inside in packages.items() for each in inside}
     fired = {}
-    scripts = [migration.script for part in ours() for migration in migrations(part)]
+    scripts = [part.text(name) for part in ours() for name in migrations(part).values()]
     for statement in (*triggers(), *(each for script in scripts for each in statements(script))):
         if match := re.match(r"CREATE (?:OR ALTER )?TRIGGER (\w+) FOR (\w+)", statement):
             found[None, match[1]] = Routine(statement)

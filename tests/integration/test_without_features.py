@@ -127,11 +127,11 @@ def test_a_cut_migration_of_features_is_gone_on_with(bare, whole, monkeypatch):
     done = []
     change = migrate._change
 
-    def cut(session, statements, steps=()):
+    def cut(session, statements, *more):
         if len(done) == 5:
             raise KeyboardInterrupt
-        done.append(steps)
-        change(session, statements, steps)
+        done.append(statements)
+        change(session, statements, *more)
 
     with monkeypatch.context() as patched:
         patched.setattr(migrate, "_change", cut)

@@ -85,8 +85,9 @@ def test_nothing_in_the_schema_takes_a_default_collation(sorted_app):
 
 def texts_of_sql():
     """All SQL of the package: of the files, and what the modules have in them."""
-    for migration in (each for part in ours() for each in migrations(part)):
-        yield migration.name, migration.script
+    for part in ours():
+        for name in migrations(part).values():
+            yield name, part.text(name)
     yield "queries.sql", "\n".join(queries().values())
     for path in sorted((ROOT / "fbtasks").rglob("*.py")):
         yield path.name, path.read_text("utf-8")
@@ -109,7 +110,7 @@ def test_every_type_of_texts_in_sql_names_its_character_set_and_collation():
 def test_every_text_in_our_sql_is_of_ascii():
     """Otherwise it has the default collation of the connection's character set, and the comparison with it as well."""
     for sql in (
-        *(each for part in ours() for m in migrations(part) for each in statements(m.script)),
+        *(each for part in ours() for name in migrations(part).values() for each in statements(part.text(name))),
         *queries().values(),
     ):
         assert typed(sql) == sql

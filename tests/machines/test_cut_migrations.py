@@ -14,7 +14,6 @@ from support.programs import command_line_in, started
 from support.signals import as_in_a_terminal
 
 from fbtasks import FBTasks, SchemaError
-from fbtasks.database import migrate
 from fbtasks.database.packages import queries
 from fbtasks.database.schema import ours, steps
 from fbtasks.errors import StatementRefused
@@ -253,16 +252,6 @@ def test_pages_of_no_table_are_removed_before_a_table_gets_them(place, complete)
         else:
             return
     pytest.fail("each of five killed processes has left a file that is corrupt")
-
-
-def test_on_a_server_the_tables_of_a_migration_are_one_transaction(place, complete, monkeypatch):
-    groups = list(migrate._groups(STEPS, alone=False))
-    assert [step for group in groups for step in group] == STEPS
-    assert len(groups) < len(STEPS)
-    apart = migrate._groups
-    monkeypatch.setattr(migrate, "_groups", lambda pending, alone: apart(pending, alone=False))
-    place.goes_on(complete)
-    assert place.steps_done() == len(STEPS)
 
 
 THEIRS = {

@@ -80,7 +80,7 @@ def test_what_cannot_be_written_is_named_and_tmpdir_is_followed(read_only):
         in (done.stdout)
     )
     assert "Set TMPDIR to a folder" in done.stdout
-    assert os.listdir(data) == []  # it is the working folder
+    assert os.listdir(data) == [".fbtasks"]  # it is the working folder
 
     (data / "tmp").mkdir()
     done = read_only(*program, "cleaned", TMPDIR=data / "tmp", XDG_CACHE_HOME=data / "cache")

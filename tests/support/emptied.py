@@ -17,7 +17,8 @@ from unittest import mock
 from fbtasks import FBTasks
 from fbtasks.database.packages import queries
 from fbtasks.firebird import connections
-from fbtasks.firebird.facts import ask
+from fbtasks.firebird.identity import ask
+from fbtasks.firebird.pool import _idle
 from fbtasks.firebird.session import Session, Transaction
 
 from .sql import FEATURES, adopt
@@ -154,9 +155,11 @@ def _tasks_first(table: str) -> tuple[bool, str]:
 def _taken(app: FBTasks) -> Session | None:
     """One of the connections in the pool of *app*, taken out of it; None when there is none, or one is lent."""
     pool = app.database._pool
-    if pool is None or pool._lent or not pool._idle:
-        return None
-    return pool._idle.pop()[0]
+    own = [] if pool is None or pool._lent else pool._own()
+    for session in own[-1:]:
+        del _idle[session]
+        return session
+    return None
 
 
 def _ask(session: Session, transaction: Transaction, sql: str, *values: object) -> list[tuple[Any, ...]]:

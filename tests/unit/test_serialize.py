@@ -254,12 +254,6 @@ def test_the_deepest_that_is_written_can_be_read() -> None:
     assert through_json(value) == value
 
 
-@pytest.mark.parametrize(("args", "kwargs"), [("abc", {}), ({"a": 1}, {}), (b"x", {}), ([], [1])])
-def test_arguments_of_the_wrong_kind_are_refused(args: Any, kwargs: Any) -> None:
-    with pytest.raises(SerializationError, match="args must be a list or a tuple"):
-        make().dump_call(args, kwargs, task="t")
-
-
 def test_a_number_too_long_for_the_interpreter_is_refused() -> None:
     with pytest.raises(SerializationError, match="task 't'"):
         make().dump_result(10**5000, task="t", number=7)

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, with_database
+from fbtasks.cli.options import Command, command
 from fbtasks.cli.sql import answers
 from fbtasks.cli.sql.splitter import statements as statements_of
 from fbtasks.database.adhoc import Answer, Statements
@@ -24,30 +24,26 @@ _COMMIT: Final = re.compile(r"COMMIT(\s+WORK)?", re.IGNORECASE)
 _QUIT: Final = re.compile(r"QUIT|EXIT", re.IGNORECASE)
 
 
-@click.command()
+@command
 @click.argument("given", metavar="[STATEMENT]", required=False)
 @click.option("-c", "--command", "statement", metavar="STATEMENT", help="Run this; several are cut at ';'.")
 @click.option("--write", is_flag=True, help="Allow changes; each statement is committed at once.")
 @click.option("--limit", type=click.IntRange(0), default=200, help="Show at most so many rows; 0: all.")
-@json_option
-@with_database
-def sql(
-    database: DatabaseArgs, given: str | None, statement: str | None, write: bool, limit: int, as_json: bool
-) -> None:
+def sql(command: Command, given: str | None, statement: str | None, write: bool, limit: int) -> None:
     """Run SQL statements, given or from a pipe; read-only unless --write."""
     if given is not None and statement is not None:
         raise click.UsageError("give a statement as the argument or with -c, not both.")
     script = given if statement is None else statement
     if script is None and sys.stdin.isatty():
         raise click.UsageError('give a statement: fbtasks sql "SELECT ..."; or a script: fbtasks sql < FILE')
-    statements = Statements(database.app().settings.url, write=write)
+    statements = Statements(command.app.settings.url, write=write)
     try:
         for each in statements_of(sys.stdin.read() if script is None else script):
             if _QUIT.fullmatch(each):
                 break
             if not _COMMIT.fullmatch(each):
                 answer = _interruptible(lambda each=each: statements.run(each, limit or None), statements)  # type: ignore[misc]
-                answers.show(answer, as_json=as_json)
+                answers.show(answer, as_json=command.as_json)
     finally:
         statements.close()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, time
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any, Final
 
 from rich.cells import cell_len
 
 from fbtasks.cli.output import print_json, say, visible_line
-from fbtasks.cli.tables import console, table
+from fbtasks.cli.tables import PAIRS, screen_width, table
 from fbtasks.database.adhoc import Answer
 from fbtasks.system.showing import count
 
@@ -71,11 +72,11 @@ def _records(found: Answer) -> None:
     for place, kind in enumerate(kinds):
         widest = max([0, *(cell_len(row[place]) for row in cells)])
         width += max(cell_len(titles[place]), widest if kind != "text" else min(widest, _NARROW))
-    if width <= console().width or not cells:
-        table(list(zip(titles, kinds, strict=True)), cells)
+    if width <= screen_width() or not cells:
+        table([(*each, itemgetter(place)) for place, each in enumerate(zip(titles, kinds, strict=True))], cells)
         return
     for number, row in enumerate(cells, 1):
-        table([(f"-- row {number}", "word"), ("", "text")], zip(titles, row, strict=True))
+        table([(f"-- row {number}", "word", itemgetter(0)), PAIRS[1]], zip(titles, row, strict=True))
 
 
 def _kind(values: Sequence[object]) -> str:

@@ -8,9 +8,9 @@ from typing import Final
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, with_database
-from fbtasks.cli.output import answer, say, show_records
-from fbtasks.cli.render import Column, column, records, say_problems
+from fbtasks.cli.options import Command, command
+from fbtasks.cli.render import say_problems
+from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.limits import operations as service
 from fbtasks.features.limits.operations import LimitRow
 from fbtasks.system.showing import span
@@ -44,67 +44,51 @@ _LIMIT: Final[Sequence[Column]] = [
 
 def _show(rows: Sequence[LimitRow]) -> None:
     """Prints limits, one line for each, and the keys that are closed."""
-    if not rows:
-        say("There are no limits: no worker of an app with limits has started yet, and no such task was called.")
-        return
-    records(_LIMIT, rows)
+    nothing = "There are no limits: no worker of an app with limits has started yet, and no such task was called."
+    table(_LIMIT, rows, nothing)
     for row in rows:
         say_problems([(row.name or "", [service.describe_closed(row.name or "", key) for key in row.closed])])
 
 
-@click.command()
-@with_database
-@json_option
-def list(database: DatabaseArgs, as_json: bool) -> None:
+@command
+def list(command: Command) -> None:
     """All limits: what each lets in, and what waits for it."""
-    with database.opened() as app:
-        rows = service.list_limits(app.database)
-    show_records(rows, _show, as_json=as_json)
+    rows = service.list_limits(command.database)
+    command.show(rows, _show)
 
 
-@click.command()
+@command
 @click.argument("name")
 @click.option("--at-once", type=int, metavar="N", help="Tasks that may run at once for each key.")
 @click.option("--rate", metavar="RATE", help="How many may begin in which time: 10/s, 100/m, 3/10s.")
 @click.option("--burst", type=int, metavar="N", help="How many may begin at once after a pause.")
-@with_database
-@json_option
-def set(
-    database: DatabaseArgs, name: str, at_once: int | None, rate: str | None, burst: int | None, as_json: bool
-) -> None:
+def set(command: Command, name: str, at_once: int | None, rate: str | None, burst: int | None) -> None:
     """Let in more or fewer than the code says, from the next claim of each worker on."""
     if (at_once, rate, burst) == (None, None, None):
         raise click.UsageError("give what is to be changed: --at-once, --rate or --burst.")
-    with database.opened() as app:
-        row = service.change(app.database, name, service.Change(at_once=at_once, rate=rate, burst=burst))
-    answer(row, f"{row.name}: {lets_in(row)}.", as_json=as_json)
+    row = service.change(command.database, name, at_once=at_once, rate=rate, burst=burst)
+    command.answer(row, f"{row.name}: {lets_in(row)}.")
 
 
-@click.command()
+@command
 @click.argument("name")
-@with_database
-@json_option
-def reset(database: DatabaseArgs, name: str, as_json: bool) -> None:
+def reset(command: Command, name: str) -> None:
     """Go by what the code says again."""
-    with database.opened() as app:
-        row = service.reset(app.database, name)
-    answer(row, f"{row.name}: {lets_in(row)}.", as_json=as_json)
+    row = service.reset(command.database, name)
+    command.answer(row, f"{row.name}: {lets_in(row)}.")
 
 
-@click.command()
+@command
 @click.argument("name")
 @click.argument("key", nargs=-1)
 @click.option("--task", type=int, metavar="ID", help="The key that this failed task has closed, instead of KEY.")
-@with_database
-@json_option
-def resume(database: DatabaseArgs, name: str, key: tuple[str, ...], task: int | None, as_json: bool) -> None:
+def resume(command: Command, name: str, key: tuple[str, ...], task: int | None) -> None:
     """Go on with a key that a failed task has closed; that task stays failed.
 
     KEY is the value of the key, or its values; without one it is the line of all calls.
     """
     if key and task is not None:
         raise click.UsageError("give KEY or --task, not both.")
-    with database.opened() as app:
-        opened = service.resume(app.database, name, key, task=task)
+    opened = service.resume(command.database, name, key, task=task)
     text = f"{name}: goes on behind task {', '.join(map(str, opened))}, which stays failed."
-    answer({"name": name, "opened": opened}, text, as_json=as_json)
+    command.answer({"name": name, "opened": opened}, text)

@@ -23,7 +23,7 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
     """
     definitions = list(definitions)
     changed = [f"defined: {each.name}" for each in definitions if bring_in(session, app, each)]
-    known = admission.active(session, app)
+    known = {name: number for number, name in session.read("limit_names", app)}
     gone = sorted(known.keys() - {each.name for each in definitions})
     for name in gone:
         session.call("FBTASKS_LIMITS.ORPHAN_LIMIT", known[name])

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fbtasks.errors import AuthenticationError, EnqueueError
 from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.definition import QUEUE, LimitDefinition
 from fbtasks.features.limits.duty import bring_in
 from fbtasks.firebird.session import Session
+from fbtasks.queue.firsts import check_known, write_first
 from fbtasks.tasks.call import Call, Owner
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-
-logger = logging.getLogger(__name__)
 
 
 class KnownLimits:
@@ -56,7 +53,8 @@ class KnownLimits:
         database.make_ready()
         limit = self._limits.get(name) or database.use(lambda session: self._find(session, name))
         assert limit is not None
-        database.use(lambda session: admission.note_use(session, limit, queue))
+        id = limit.id
+        database.use(lambda session: write_first(session, lambda t: t.call("FBTASKS_LIMITS_API.USE_LIMIT", id, queue)))
         self._limits[name] = limit
         self._uses.add((name, queue))
         return limit
@@ -65,22 +63,7 @@ class KnownLimits:
         """Finds a limit, which is brought in if it is not there. None: it is that of a queue, and says nothing."""
         definition = self._definitions[name]
         found = admission.find(session, name)
-        if found is None:
-            self._bring_in(session, definition)
-            found = admission.find(session, name)
-        elif found[1] != definition.hash:
-            logger.warning(
-                "The database has another definition of the limit %s than this program, and goes by that until a "
-                "worker with this program's starts, or 'fbtasks migrate -A' brings it in.",
-                name,
-            )
+        bring = partial(bring_in, session, self._app.name, definition, only_new=True)
+        check_known(f"limit {name!r}", found and found[1], definition.hash, bring)
+        found = found or admission.find(session, name)
         return found and found[0]
-
-    def _bring_in(self, session: Session, definition: LimitDefinition) -> None:
-        try:
-            bring_in(session, self._app.name, definition, only_new=True)
-        except AuthenticationError as error:
-            raise EnqueueError(
-                f"the limit {definition.name!r} is not in the database yet, and this user may not bring it in. Run "
-                f"'fbtasks migrate -A' as the owner of the database, or start a worker: {error}"
-            ) from error

@@ -15,7 +15,7 @@ from fbtasks.features.limits.definition import QUEUE, LimitOptions, define_limit
 from fbtasks.features.limits.gates import lane_of
 from fbtasks.features.limits.store import Closed, Load, Row
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.queue.holds import Hold, gate
+from fbtasks.queue.holds import Hold, gate, let_in
 from fbtasks.queue.operations.choosing import choose
 from fbtasks.queue.results import QueueRow
 from fbtasks.system.showing import count
@@ -77,7 +77,8 @@ def list_limits(database: Database) -> list[LimitRow]:
 
 
 def _unknown(session: Session) -> list[tuple[int, int]]:
-    return sorted(admission.unknown(session).items())
+    """The limits of which no app has said anything, and how many tasks wait for them."""
+    return sorted((number, waiting) for number, waiting in session.read("limit_unknown"))
 
 
 def kind_of(row: Row) -> str:
@@ -117,23 +118,16 @@ def _undefined(load: Load) -> LimitRow:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What an operator says of a limit. None leaves it as it is."""
-
-    at_once: int | None = None
-    rate: str | None = None
-    burst: int | None = None
-
-
-def change(database: Database, name: str, change: Change) -> LimitRow:
-    """Has a limit go by what *change* says instead of the code. Returns it as it is then.
+def change(
+    database: Database, name: str, *, at_once: int | None = None, rate: str | None = None, burst: int | None = None
+) -> LimitRow:
+    """Has a limit go by what is given here instead of the code. Returns it as it is then.
 
     Raises :class:`ConfigurationError` for what cannot be.
     """
 
     def work(transaction: Transaction) -> None:
-        _write(transaction, _changed(_chosen(transaction, name), change))
+        _write(transaction, _changed(_chosen(transaction, name), at_once, rate, burst))
 
     return _changing(database, name, work)
 
@@ -157,26 +151,26 @@ def _changing(database: Database, name: str, work: Callable[[Transaction], None]
     return database.use(change)
 
 
-def _changed(row: Row, change: Change) -> Row:
+def _changed(row: Row, at_once: int | None, rate: str | None, burst: int | None) -> Row:
     kind = kind_of(row)
     if kind in ("ordered", "unique"):
         raise ConfigurationError(f"{row.name!r} lets in one task of a key at a time: there is nothing to set.")
     if kind == "batch":
         raise ConfigurationError(f"{row.name!r} is of a task with batch=, which its code alone says: nothing to set.")
-    if kind == "at_once" and (change.rate is not None or change.burst is not None):
+    if kind == "at_once" and (rate is not None or burst is not None):
         raise ConfigurationError(f"{row.name!r} limits how many tasks run at once: give --at-once.")
-    if kind == "rate" and change.at_once is not None:
+    if kind == "rate" and at_once is not None:
         raise ConfigurationError(f"{row.name!r} limits how often tasks begin: give --rate or --burst.")
-    if change.at_once is not None:
-        row = row._replace(set_at_once=LimitOptions(at_once=change.at_once).at_once)
-    if change.rate is None and change.burst is None:
+    if at_once is not None:
+        row = row._replace(set_at_once=LimitOptions(at_once=at_once).at_once)
+    if rate is None and burst is None:
         return row
     period = row.period if row.set_period is None else row.set_period
-    rate = change.rate or (None if period is None else rate_text(period))
-    if rate is None:
+    whole = rate or (None if period is None else rate_text(period))
+    if whole is None:
         raise ConfigurationError(f"{row.name!r} has no rate: give --rate as well.")
-    said = define_limit(row.name, LimitOptions(rate=rate, burst=change.burst))
-    if change.rate is None:
+    said = define_limit(row.name, LimitOptions(rate=whole, burst=burst))
+    if rate is None:
         return row._replace(set_burst=said.burst)
     return row._replace(set_period=said.period, set_burst=said.burst)
 
@@ -239,8 +233,9 @@ def find_problems(session: Session) -> Iterator[Problem]:
     for each in admission.closed(session):
         name = names.get(each.limit, "")
         yield Problem(describe_closed(name, ClosedKey(each.task, each.since, each.waiting)), f"limit {name}")
+    waited_for = {number for (number,) in session.read("waited_for")}
     # All that is held is counted only where something waits for what nobody has defined.
-    for _, waiting in _unknown(session) if admission.waited_for(session) - names.keys() else ():
+    for _, waiting in _unknown(session) if waited_for - names.keys() else ():
         tasks = f"{count(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}"
         yield Problem(f"{tasks} for a limit that no app has defined (fbtasks inspect held)")
 
@@ -271,15 +266,15 @@ def describe(session: Session, holds: Sequence[Hold], queue: QueueRow) -> Told:
 
 
 def _at_queue(session: Session, queue: str) -> Iterator[str]:
-    running, opens = admission.room(session, queue)
-    if running is not None:
-        run = "runs" if running == 1 else "run"
-        yield (
-            f"{count(running, 'task')} of its queue {queue} {run}, as many as its limit lets in. To let in more: "
-            f"fbtasks limits set {QUEUE}{queue} --at-once N"
-        )
-    elif opens is not None:
-        yield _next_at(f"{QUEUE}{queue}", opens)
+    for at_once, running, now, opens in session.read("queue_room", queue):
+        if at_once is not None and running >= at_once:
+            run = "runs" if running == 1 else "run"
+            yield (
+                f"{count(running, 'task')} of its queue {queue} {run}, as many as its limit lets in. To let in more: "
+                f"fbtasks limits set {QUEUE}{queue} --at-once N"
+            )
+        elif opens is not None and opens > now:
+            yield _next_at(f"{QUEUE}{queue}", opens)
 
 
 def _next_at(limit: str, moment: datetime) -> str:
@@ -301,9 +296,9 @@ def _at_limit(session: Session, hold: Hold) -> Iterator[str]:
         yield _next_at(limit.name, found.wakes)
     elif kind_of(limit) not in ("at_once", "ordered"):
         return
-    elif running := admission.running(session, hold):
+    elif running := let_in(session, hold, "lane_runs"):
         yield f"{limit.name} is taken by {_tasks(running, 'which runs', 'which run')}"
-    elif found.used and (keeping := admission.keeping(session, hold)):
+    elif found.used and (keeping := let_in(session, hold, "lane_keeps")):
         who = _tasks(keeping, "which waits for another try, or is parked", "which wait for another try, or are parked")
         yield f"{limit.name} is taken by {who}"
     elif found.used:

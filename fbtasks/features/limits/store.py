@@ -7,10 +7,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from fbtasks.database.values import as_utc
-from fbtasks.errors import DuplicateKey
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.queue.holds import Hold
 from fbtasks.tasks.call import Owner
 
 GATES: Final = 1000
@@ -37,16 +35,6 @@ def find(session: Session, name: str) -> tuple[Owner, str] | None:
     for number, stage, digest in session.read("FBTASKS_LIMITS_API.FIND_LIMIT", name):
         return Owner(number, stage), digest
     return None
-
-
-def note_use(session: Session, limit: Owner, queue: str) -> None:
-    """Notes that tasks of *queue* pass *limit*, in a transaction of its own."""
-    while True:
-        try:
-            session.call("FBTASKS_LIMITS_API.USE_LIMIT", limit.id, queue)
-        except DuplicateKey:  # another program notes the first limit of the queue at this moment
-            continue
-        return
 
 
 class Row(NamedTuple):
@@ -98,26 +86,11 @@ def read(reader: Session | Transaction) -> list[Row]:
     return sorted(rows, key=lambda row: row.name)
 
 
-def active(session: Session, app: str) -> dict[str, int]:
-    """The numbers of the limits that the code of *app* has, as far as the database knows."""
-    return {name: number for number, name in session.read("limit_names", app)}
-
-
 def loads(session: Session) -> dict[int, Load]:
     """How many tasks each limit concerns, by its number."""
     return {
         owner: Load(int(inside), int(waiting), keys) for owner, inside, waiting, keys in session.read("limit_loads")
     }
-
-
-def unknown(session: Session) -> dict[int, int]:
-    """How many tasks wait for limits of which no app has said anything, by the numbers of those."""
-    return dict(session.read("limit_unknown"))
-
-
-def waited_for(session: Session) -> set[int]:
-    """The numbers of the limits that tasks pass, or wait for."""
-    return {number for (number,) in session.read("waited_for")}
 
 
 def closed(session: Session) -> list[Closed]:
@@ -132,33 +105,6 @@ def names(session: Session, limits: Collection[int]) -> dict[int, str]:
     """The names of limits by their numbers."""
     some = ",".join(str(int(number)) for number in limits)
     return dict(session.read("limits_by_id", more=f" ID IN ({some})")) if some else {}
-
-
-class Room(NamedTuple):
-    """Why a queue's limit lets nothing in now."""
-
-    running: int | None
-    """How many of its tasks run, when that is as many as may at once."""
-    opens: datetime | None
-    """When its rate lets in the next one, when that is not now."""
-
-
-def room(session: Session, queue: str) -> Room:
-    """What the limit of a queue says now; nothing, when it lets tasks in."""
-    for at_once, running, now, opens in session.read("queue_room", queue):
-        is_full = at_once is not None and running >= at_once
-        return Room(running if is_full else None, as_utc(opens) if opens is not None and opens > now else None)
-    return Room(None, None)
-
-
-def running(session: Session, hold: Hold) -> list[int]:
-    """The tasks that a limit has let in at a lane, and that run."""
-    return sorted(task for (task,) in session.read("lane_runs", hold.owner, hold.lane))
-
-
-def keeping(session: Session, hold: Hold) -> list[int]:
-    """Some tasks that were let in at a lane, and keep their places while they wait for another try or are parked."""
-    return sorted(task for (task,) in session.read("lane_keeps", hold.owner, hold.lane))
 
 
 def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None]:

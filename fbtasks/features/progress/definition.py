@@ -14,6 +14,8 @@ from fbtasks.tasks.request import current
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+META: Final = 8_000
+"""Bytes of JSON that a task may say of its progress."""
 _OWN: Final = ("PENDING", "RETRY", "SUCCESS", "FAILURE", "REVOKED")
 
 
@@ -34,7 +36,7 @@ class ReportingTask(Task[P, R]):
             raise ConfigurationError(
                 f"task_id {checks.shown(task_id)} is not the task that runs here: a task tells of itself alone."
             )
-        data = self.app.serializer.dump_meta(meta, task=self.name)
+        data = self.app.serializer.dump_json(meta, f"the progress of {self.name!r}", "meta", META)
         if request is not None:
             reports.say(number, "progress", packed(state, data))
 

@@ -11,7 +11,7 @@ from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.queues import store as limits
 from fbtasks.features.queues.definition import QueueDefinition, window_from
-from fbtasks.features.queues.store import Definition, Policy
+from fbtasks.features.queues.store import Policy
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.firsts import write_first
 from fbtasks.system.showing import count
@@ -32,23 +32,12 @@ def sync_queues(session: Session, app: str, definitions: Iterable[QueueDefinitio
 
 def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_new: bool = False) -> bool:
     """The same for one queue. Whether it changed; with *only_new* a definition that is there stays."""
-    window = definition.window
-    row = Definition(
-        definition.queue,
-        app,
-        definition.max_length,
-        definition.when_full,
-        window is not None,
-        definition.age_ms,
-        definition.text,
-        definition.hash,
-    )
 
     def write(transaction: Transaction) -> bool:
-        if not limits.set_policy(transaction, row, only_new=only_new):
+        if not limits.set_policy(transaction, app, definition, only_new=only_new):
             return False
-        transaction.call("FBTASKS_QUEUES.SET_PLACES", row.queue)
-        _write_shifts(transaction, row.queue, window)
+        transaction.call("FBTASKS_QUEUES.SET_PLACES", definition.queue)
+        _write_shifts(transaction, definition.queue, definition.window)
         return True
 
     return write_first(session, write)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
-from fbtasks.errors import AuthenticationError, EnqueueError, QueueFull
+from fbtasks.errors import QueueFull
 from fbtasks.features.queues.definition import QueueDefinition
 from fbtasks.features.queues.duty import bring_in
 from fbtasks.firebird.session import READ
+from fbtasks.queue.firsts import check_known
 from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import Batch, Call
@@ -20,7 +21,6 @@ from fbtasks.timing import Backoff
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
 
-logger = logging.getLogger(__name__)
 _FIRST: Final = 0.05
 _LAST: Final = 1.0
 """Seconds between two attempts of a call that waits; an event makes the next one earlier."""
@@ -42,8 +42,7 @@ class QueueRoom:
     def check_known(self, queues: Iterable[str]) -> None:
         """Brings in what the app says of *queues*, where the database knows nothing of them yet. Once for each.
 
-        Another definition that is there stays: that of a newer program, or one that workers have not brought in yet.
-        Raises :class:`EnqueueError` when the database's user may not bring it in.
+        Raises as :func:`fbtasks.queue.firsts.check_known`.
         """
         for queue in [queue for queue in queues if queue in self._queues and queue not in self._known]:
             self._check(self._queues[queue])
@@ -53,23 +52,8 @@ class QueueRoom:
         database = self._app.database
         database.make_ready()
         found = database.use(lambda session: session.call("FBTASKS_PRODUCER.POLICY_HASH", definition.queue, kind=READ))
-        if found is None:
-            self._bring_in(definition)
-        elif found != definition.hash:
-            logger.warning(
-                "The database has another limit or window of the queue %s than this program, and goes by that until a "
-                "worker with this program's starts, or 'fbtasks migrate -A' brings it in.",
-                definition.queue,
-            )
-
-    def _bring_in(self, definition: QueueDefinition) -> None:
-        try:
-            self._app.database.use(lambda session: bring_in(session, self._app.name, definition, only_new=True))
-        except AuthenticationError as error:
-            raise EnqueueError(
-                f"the limit of the queue {definition.queue!r} is not in the database yet, and this user may not bring "
-                f"it in. Run 'fbtasks migrate -A' as the owner of the database, or start a worker: {error}"
-            ) from error
+        bring = partial(database.use, partial(bring_in, app=self._app.name, definition=definition, only_new=True))
+        check_known(f"definition of the queue {definition.queue!r}", found, definition.hash, bring)
 
     def wait(self, full: QueueFull, batch: Batch) -> bool:
         """Waits for room in the queues of *batch*, as long as they say. Returns whether to try it again.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fbtasks import timing as clock
 from fbtasks.database.values import as_utc
-from fbtasks.features.queues.definition import age_in, describe_window
+from fbtasks.features.queues.definition import QueueDefinition, age_in, describe_window
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.results import QueueRow
 from fbtasks.system.showing import span
@@ -51,38 +51,22 @@ class Policy(NamedTuple):
 def policies(session: Session) -> list[Policy]:
     """All queues of which something is told."""
     return [
-        Policy(
-            queue, max_length, when_full, bool(windowed), app, definition, digest, as_utc(now),
-            free or 0, owed or 0, unfinished or 0,
-            None if until is None else as_utc(until), None if opens is None else as_utc(opens),
+        row._replace(
+            windowed=bool(row.windowed), now=as_utc(row.now), free=row.free or 0, owed=row.owed or 0,
+            unfinished=row.unfinished or 0, shifts_until=as_utc(row.shifts_until), opens=as_utc(row.opens),
         )
-        for (
-            queue, max_length, when_full, windowed, app, definition, digest, now, free, owed, unfinished, until, opens,
-        ) in session.read("policies")
+        for row in map(Policy._make, session.read("policies"))
     ]  # fmt: skip
 
 
-class Definition(NamedTuple):
-    """What an app says of a queue."""
-
-    queue: str
-    app: str
-    max_length: int | None
-    when_full: str | None
-    windowed: bool
-    age_ms: int | None
-    text: str
-    hash: str
-
-
-def set_policy(transaction: Transaction, definition: Definition, *, only_new: bool) -> bool:
-    """Notes what an app says of a queue, which is locked then. False when that changes nothing.
+def set_policy(transaction: Transaction, app: str, definition: QueueDefinition, *, only_new: bool) -> bool:
+    """Notes what *app* says of a queue, which is locked then. False when that changes nothing.
 
     With *only_new* another definition stays as it is.
     """
-    queue, app, max_length, when_full, windowed, age_ms, text, digest = definition
-    row = (queue, app, max_length, when_full, int(windowed), age_ms, text, digest, int(only_new))
-    return bool(transaction.call("FBTASKS_QUEUES.SET_POLICY", *row) == 1)
+    it = definition
+    row = it.queue, app, it.max_length, it.when_full, int(it.window is not None), it.age_ms, it.text, it.hash
+    return bool(transaction.call("FBTASKS_QUEUES.SET_POLICY", *row, int(only_new)) == 1)
 
 
 def describe(session: Session, rows: dict[str, QueueRow]) -> None:

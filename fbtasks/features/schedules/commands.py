@@ -9,9 +9,9 @@ from typing import Any, Final
 import click
 
 from fbtasks import timing as clock
-from fbtasks.cli.options import DatabaseArgs, json_argument, json_option, with_database
-from fbtasks.cli.output import ago, answer, answer_changed, say, show_records
-from fbtasks.cli.render import Column, column, records
+from fbtasks.cli.options import Command, command, json_argument, yes_option
+from fbtasks.cli.output import say
+from fbtasks.cli.tables import Column, column, table
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.schedules import operations as service
 from fbtasks.features.schedules.operations import ScheduleRow
@@ -55,57 +55,45 @@ _SCHEDULE: Final[Sequence[Column]] = [
     column("NAME", "word"),
     ("WHEN", "word", lambda r: _when(r) + (" (set)" if {"cron", "every", "tz"} & {*r.set} else "")),
     column("STATE", "word"),
-    ("NEXT", "word", lambda r: ago(r.next)),
-    ("LAST", "word", lambda r: ago(r.last)),
+    column("NEXT", "ago"),
+    column("LAST", "ago"),
     ("CALL", "line", _arguments),
 ]
 
 
 def _show(rows: Sequence[ScheduleRow]) -> None:
     """Prints schedules, one line for each, and what is wrong with them."""
-    if not rows:
-        say("There are no schedules: no worker of an app with periodic tasks has started yet.")
-        return
-    records(_SCHEDULE, rows)
+    table(_SCHEDULE, rows, "There are no schedules: no worker of an app with periodic tasks has started yet.")
     for row in rows:
         if row.error:
             say(f"{row.name}: {row.error}")
 
 
-@click.command()
-@with_database
-@json_option
-def list(database: DatabaseArgs, as_json: bool) -> None:
+@command
+def list(command: Command) -> None:
     """All schedules: when they tick, and what keeps them from it."""
-    with database.opened() as app:
-        rows = service.list_schedules(app.database)
-    show_records(rows, _show, as_json=as_json)
+    rows = service.list_schedules(command.database)
+    command.show(rows, _show)
 
 
-@click.command()
+@command
 @_names
-@with_database
-@json_option
-def pause(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
+def pause(command: Command, names: tuple[str, ...]) -> None:
     """Enqueue nothing until they are resumed."""
-    with database.opened() as app:
-        changed = service.pause(app.database, names)
+    changed = service.pause(command.database, names)
     remedy = f"fbtasks schedules resume {shlex.join(changed)}"
-    answer_changed(changed, f"no tick until: {remedy}", "paused already", as_json=as_json)
+    command.answer_changed(changed, f"no tick until: {remedy}", "paused already")
 
 
-@click.command()
+@command
 @_names
-@with_database
-@json_option
-def resume(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
+def resume(command: Command, names: tuple[str, ...]) -> None:
     """Go on after a pause, or after a task could not be enqueued."""
-    with database.opened() as app:
-        changed = service.resume(app.database, names)
-    answer_changed(changed, "resumed.", "neither paused nor failed", as_json=as_json)
+    changed = service.resume(command.database, names)
+    command.answer_changed(changed, "resumed.", "neither paused nor failed")
 
 
-@click.command()
+@command
 @click.argument("name")
 @click.option("--cron", metavar="TEXT", help="Minute, hour, day of the month, month, day of the week; or @daily.")
 @click.option("--every", metavar="SPAN", help="Seconds, or such as 15m, 2h, 1d.")
@@ -113,11 +101,9 @@ def resume(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> Non
 @click.option("--args", "args_text", metavar="JSON", help="Positional arguments, a list.")
 @click.option("--kwargs", "kwargs_text", metavar="JSON", help="Keyword arguments, an object.")
 @click.option("--reset", is_flag=True, help="Go by what the code says again.")
-@with_database
-@json_option
 def set(
-    database: DatabaseArgs, name: str, cron: str | None, every: str | None, tz: str | None, args_text: str | None,
-    kwargs_text: str | None, reset: bool, as_json: bool,
+    command: Command, name: str, cron: str | None, every: str | None, tz: str | None, args_text: str | None,
+    kwargs_text: str | None, reset: bool,
 ) -> None:  # fmt: skip
     """Say when a task is called, or with what, instead of the code."""
     said: dict[str, Any] = {
@@ -129,35 +115,28 @@ def set(
     }
     if reset == any(value is not None for value in said.values()):
         raise click.UsageError("give --reset alone, or what is to be changed: --cron, --every, --tz, --args, --kwargs.")
-    with database.opened() as app:
-        row = service.reset(app.database, name) if reset else service.change(app.database, name, service.Change(**said))
-    answer(row, f"{row.name}: {_when(row)}, {_arguments(row)}.", as_json=as_json)
+    row = service.reset(command.database, name) if reset else service.change(command.database, name, **said)
+    command.answer(row, f"{row.name}: {_when(row)}, {_arguments(row)}.")
 
 
-@click.command()
+@command
 @_names
-@with_database
-@json_option
-def run(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
+def run(command: Command, names: tuple[str, ...]) -> None:
     """Enqueue their tasks once, now, and print the ids."""
-    with database.opened() as app:
-        enqueued = service.run(app.database, names)
-    answer({"enqueued": enqueued}, "\n".join(map(str, enqueued.values())), as_json=as_json)
+    enqueued = service.run(command.database, names)
+    command.answer({"enqueued": enqueued}, "\n".join(map(str, enqueued.values())))
 
 
-@click.command()
+@command
 @_names
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@with_database
-@json_option
-def remove(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+@yes_option
+def remove(command: Command, names: tuple[str, ...], yes: bool) -> None:
     """Delete schedules; what they have enqueued stays."""
-    with database.opened() as app:
-        if not yes:
-            service.check(app.database, names)  # what is removed is looked up anyway
-            click.confirm(f"Delete {', '.join(names)}?", abort=True, err=as_json)
-        removed = service.remove(app.database, names)
-        code = frozenset(app.schedules) if database.app_path else frozenset()
-    answer({"removed": removed}, f"{', '.join(removed)}: gone.", as_json=as_json)
+    if not yes:
+        service.check(command.database, names)  # what is removed is looked up anyway
+        command.confirm(f"Delete {', '.join(names)}?")
+    removed = service.remove(command.database, names)
+    code = frozenset(command.app.schedules) if command.code else frozenset()
+    command.answer({"removed": removed}, f"{', '.join(removed)}: gone.")
     for name in sorted(code.intersection(removed)):
         say(f"Note: the app still defines {name}, and the next worker makes it anew.", err=True)

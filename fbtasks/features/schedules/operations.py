@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from fbtasks.database.database import Database
@@ -21,8 +21,8 @@ from fbtasks.queue.operations.choosing import choose
 from fbtasks.tasks.serialize import JSON_TYPE
 from fbtasks.tasks.windows import zone
 
-_OVERDUE: Final = timedelta(minutes=1)
-"""How late a tick may be before that is a problem."""
+_OVERDUE_MS: Final = 60_000
+"""Milliseconds by which a tick may be late before that is a problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,29 +116,33 @@ def _is_paused(row: Row) -> bool:
     return bool(row.paused if row.set_paused is None else row.set_paused)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What an operator says of a schedule. None leaves it as it is."""
-
-    cron: str | None = None
-    every: float | None = None
-    """Seconds."""
-    tz: str | None = None
-    args: list[Any] | None = None
-    kwargs: dict[str, Any] | None = None
-
-
-def change(database: Database, name: str, change: Change) -> ScheduleRow:
-    """Has a schedule go by what *change* says instead of the code. Returns it as it is then.
+def change(
+    database: Database, name: str, *, cron: str | None = None, every: float | None = None, tz: str | None = None,
+    args: list[Any] | None = None, kwargs: dict[str, Any] | None = None,
+) -> ScheduleRow:  # fmt: skip
+    """Has a schedule go by what is given here instead of the code (*every*: seconds). Returns it as it is then.
 
     Raises :class:`ConfigurationError` for what cannot be.
     """
-    if change.cron is not None and change.every is not None:
+    if cron is not None and every is not None:
         raise ConfigurationError("--cron and --every both say when: give one of them.")
 
     def work(transaction: Transaction) -> None:
         (row,) = _chosen(transaction, [name])
-        _write(transaction, row, _changed(row, change))
+        after = row
+        if cron is not None:
+            after = after._replace(set_cron=cron_text("--cron", cron), set_every_ms=None)
+        if every is not None:
+            after = after._replace(set_cron=None, set_every_ms=every_ms("--every", every))
+        if tz is not None:
+            if after.when[0] is None:
+                raise ConfigurationError(f"--tz {tz} is the zone of a cron expression, and {name!r} has none.")
+            after = after._replace(set_tz=zone("--tz", tz))
+        if args is not None or kwargs is not None:
+            before = _arguments(row)
+            call = [args if args is not None else before[0] or [], kwargs if kwargs is not None else before[1] or {}]
+            after = after._replace(set_payload=json.dumps(call, separators=(",", ":")).encode())
+        _write(transaction, row, after)
 
     return _changing(database, name, work)
 
@@ -160,25 +164,6 @@ def _changing(database: Database, name: str, work: Callable[[Transaction], None]
         return _shown(row)
 
     return database.use(change)
-
-
-def _changed(row: Row, change: Change) -> Row:
-    if change.cron is not None:
-        row = row._replace(set_cron=cron_text("--cron", change.cron), set_every_ms=None)
-    if change.every is not None:
-        row = row._replace(set_cron=None, set_every_ms=every_ms("--every", change.every))
-    if change.tz is not None:
-        if row.when[0] is None:
-            raise ConfigurationError(f"--tz {change.tz} is the zone of a cron expression, and {row.name!r} has none.")
-        row = row._replace(set_tz=zone("--tz", change.tz))
-    if change.args is not None or change.kwargs is not None:
-        args, kwargs = _arguments(row)
-        call = [
-            change.args if change.args is not None else args or [],
-            change.kwargs if change.kwargs is not None else kwargs or {},
-        ]
-        row = row._replace(set_payload=json.dumps(call, separators=(",", ":")).encode())
-    return row
 
 
 def _write(transaction: Transaction, before: Row, after: Row) -> None:
@@ -217,11 +202,11 @@ def remove(database: Database, names: Iterable[str]) -> list[str]:
 
 def find_problems(session: Session) -> Iterator[Problem]:
     """Returns what is wrong with schedules."""
-    for name, error, since in schedules.troubled(session, _OVERDUE):
+    for name, error, late_ms in session.read("schedule_problems", _OVERDUE_MS):
         if error is not None:
             problem = f"it stands still: {error} (fbtasks schedules resume {shlex.quote(name)})"
         else:
-            problem = f"its tick is {since.total_seconds():.0f} s late: no worker ticks"
+            problem = f"its tick is {(late_ms or 0) / 1000:.0f} s late: no worker ticks"
         yield Problem(problem, f"schedule {name}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -83,17 +83,6 @@ def _row(row: Row) -> Row:
     )
 
 
-def troubled(session: Session, late: timedelta) -> list[tuple[str, str | None, timedelta]]:
-    """Those that stand still or are to tick since more than *late*: name, why it stands still, and since when."""
-    rows = session.read("schedule_problems", late // timedelta(milliseconds=1))
-    return [(name, error, timedelta(milliseconds=since or 0)) for name, error, since in rows]
-
-
-def hashes(session: Session, app: str) -> dict[str, str]:
-    """What tells the definitions of an app's schedules from others, by name; without those whose code is gone."""
-    return dict(session.read("schedule_hashes", app))
-
-
 def put(
     transaction: Transaction,
     id: int | None,
@@ -111,13 +100,13 @@ def put(
     transaction.call(
         "FBTASKS_SCHEDULES.PUT_SCHEDULE", id, schedule.name, app, call.name, schedule.cron, schedule.every_ms,
         schedule.tz, schedule.missed, call.queue, call.priority, schedule.expire_ms, int(schedule.paused),
-        call.content_type, call.payload, gates, schedule.text, schedule.hash, _naive(next),
+        call.content_type, call.payload, gates, schedule.text, schedule.hash, as_naive_utc(next),
     )  # fmt: skip
 
 
 def hold(transaction: Transaction, id: int, *, held: bool, next: datetime | None = None) -> None:
     """Pauses a schedule, or has it go on: at *next*, or without one when it was to tick."""
-    transaction.call("FBTASKS_SCHEDULES_ADMIN.HOLD_SCHEDULE", id, int(held), _naive(next))
+    transaction.call("FBTASKS_SCHEDULES_ADMIN.HOLD_SCHEDULE", id, int(held), as_naive_utc(next))
 
 
 def override(
@@ -127,7 +116,7 @@ def override(
     next: datetime | None,
 ) -> None:
     """Writes what operators say of a schedule instead of its code. *next*: see :func:`hold`."""
-    transaction.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", id, *overrides, _naive(next))
+    transaction.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", id, *overrides, as_naive_utc(next))
 
 
 class Active(NamedTuple):
@@ -174,7 +163,7 @@ def tick(
     transaction: Transaction, schedule: Active, at: datetime, tick: datetime | None, next: datetime | None
 ) -> Done:
     """Has a schedule tick that is to tick *at*: enqueues its task for *tick*, or none, and moves on to *next*."""
-    moments: tuple[Any, ...] = (_naive(at), _naive(tick), _naive(next))
+    moments: tuple[Any, ...] = (as_naive_utc(at), as_naive_utc(tick), as_naive_utc(next))
     return Done(transaction.call("FBTASKS_SCHEDULES.TICK", schedule.id, schedule.version, *moments))
 
 
@@ -182,10 +171,6 @@ def fail(transaction: Transaction, schedule: Active, error: str) -> bool:
     """Has a schedule stand still whose tick could not be enqueued. False when it was changed meanwhile."""
     return bool(
         transaction.call(
-            "FBTASKS_SCHEDULES.FAIL_TICK", schedule.id, schedule.version, _naive(schedule.next), error[:1000]
+            "FBTASKS_SCHEDULES.FAIL_TICK", schedule.id, schedule.version, as_naive_utc(schedule.next), error[:1000]
         )
     )
-
-
-def _naive(moment: datetime | None) -> datetime | None:
-    return None if moment is None else as_naive_utc(moment)

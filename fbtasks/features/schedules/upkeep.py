@@ -26,7 +26,7 @@ def sync_schedules(session: Session, app: FBTasks, definitions: Mapping[str, Sch
     What operators said stays, and so does when each ticks next, unless the code says anew when. One that the code has
     no more is orphaned. Raises :class:`ConfigurationError` when a schedule is another app's.
     """
-    if schedules.hashes(session, app.name) == {name: each.hash for name, each in definitions.items()}:
+    if dict(session.read("schedule_hashes", app.name)) == {name: each.hash for name, each in definitions.items()}:
         return []
     owners: dict[str, Owner] = {}
     for each in definitions.values():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from fbtasks.database.database import Database
 from fbtasks.database.migrate import deploying
@@ -26,7 +26,6 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue.operations.choosing import none_such
 from fbtasks.system.showing import count
 
-T = TypeVar("T")
 _LOOK: Final = 0.2
 """Seconds between two looks at the connections that are waited for."""
 
@@ -76,7 +75,7 @@ class Compared(NamedTuple):
 
 def diff(database: Database, app: str, feeds: Iterable[Feed]) -> Applied:
     """Returns what :func:`apply` would do. Nothing is changed."""
-    return database.use(lambda session: _diff(session, _definitions(app, feeds)))
+    return database.use(lambda session: _diff(session, app, [Definition(app, feed) for feed in feeds]))
 
 
 def apply(
@@ -108,13 +107,13 @@ def apply(
 
 def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
     """Does the same with *session*, and waits for nobody. Raises as it does."""
-    definitions = _definitions(app, feeds)
-    found = _diff(session, definitions)
-    if found.changes or _to_finish(session):
+    definitions = [Definition(app, feed) for feed in feeds]
+    found = _diff(session, app, definitions)
+    if found.changes or not all(row.is_live for row in subscriptions.read(session)):
         with deploying(session), _owners(session, "make triggers"):
-            found = Applied(*applying.apply(session, app, definitions.list))
+            found = Applied(*applying.apply(session, app, definitions))
             applying.finish(session)
-    undeployed.forget(session, app, [each for each in definitions.list if each.name not in found.problems])
+    undeployed.forget(session, app, [each for each in definitions if each.name not in found.problems])
     return found
 
 
@@ -124,11 +123,11 @@ def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool =
     With *alone* the *feeds* are some of the app's, and the others are left as they are. Returns what is wrong with
     definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of another app.
     """
-    definitions = _definitions(app, feeds)
-    plan, problems = applying.compare_registered(session, app, definitions.list, alone=alone)
+    definitions = [Definition(app, feed) for feed in feeds]
+    plan, problems = applying.compare_registered(session, app, definitions, alone=alone)
     if plan:
         with deploying(session):
-            problems = applying.register(session, app, definitions.list, alone=alone)
+            problems = applying.register(session, app, definitions, alone=alone)
     return problems
 
 
@@ -161,7 +160,7 @@ def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
 
 def refusals(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
     """Returns what is wrong with those *feeds* that the database cannot have, by the names of tasks."""
-    return applying.refusals(session, _definitions(app, feeds).list)
+    return applying.refusals(session, [Definition(app, feed) for feed in feeds])
 
 
 def note_undeployed(
@@ -172,29 +171,15 @@ def note_undeployed(
     session.run(lambda t: undeployed.note(t, worker_id, found))
 
 
-@dataclass(frozen=True, slots=True)
-class _Definitions:
-    app: str
-    list: list[Definition]
-
-
-def _definitions(app: str, feeds: Iterable[Feed]) -> _Definitions:
-    return _Definitions(app, [Definition(app, feed) for feed in feeds])
-
-
-def _diff(session: Session, definitions: _Definitions) -> Applied:
+def _diff(session: Session, app: str, definitions: list[Definition]) -> Applied:
     rows = subscriptions.read(session)
-    plan, problems = applying.planned(session, definitions.app, definitions.list, rows, ddl.found(session))
+    plan, problems = applying.planned(session, app, definitions, rows, ddl.found(session))
     return Applied(steps(plan), problems)
 
 
 def _live(session: Session) -> list[Row]:
     """The subscriptions that are neither to go nor replaced."""
     return [row for row in subscriptions.read(session) if row.is_live]
-
-
-def _to_finish(session: Session) -> bool:
-    return any(not row.is_live for row in subscriptions.read(session))
 
 
 def _settle(session: Session, moment: datetime, wait: float, *, disconnect: bool) -> list[Connection]:
@@ -218,8 +203,7 @@ def backfill(
 
     Raises :class:`FBTasksError` while a connection is left that is older than a trigger: its changes may be missed.
     """
-
-    def work(session: Session) -> dict[str, int]:
+    with database.session() as session:
         rows = [row for row in _chosen(session, names) if row.is_live]
         for row in rows:
             if row.kind != "change":
@@ -232,8 +216,6 @@ def backfill(
         moments = [row.active_time for row in rows if row.active_time is not None]
         left = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
         return _note_existing(session, rows, left)
-
-    return _with_session(database, work)
 
 
 def describe_unsettled(connections: Collection[Connection]) -> str:
@@ -280,7 +262,7 @@ def resume(database: Database, names: Iterable[str]) -> list[str]:
 
 
 def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[str]:
-    def work(session: Session) -> list[str]:
+    with database.session() as session:
         with deploying(session), _owners(session, "change triggers"):
             triggers = ddl.found(session)
             rows = [row for row in _chosen(session, names) if row.state != "dropped" and row.held != held]
@@ -289,8 +271,6 @@ def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[s
             for row in rows:
                 applying.hold(session, Found(row, triggers.get(row.id)), held)
         return list(dict.fromkeys(row.name for row in rows))
-
-    return _with_session(database, work)
 
 
 def check_names(database: Database, names: Iterable[str]) -> None:
@@ -303,8 +283,7 @@ def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
 
     Raises :class:`ConfigurationError` for names that are not known.
     """
-
-    def work(session: Session) -> list[Dropped]:
+    with database.session() as session:
         with deploying(session), _owners(session, "drop triggers"):
             triggers, rows = ddl.found(session), _chosen(session, names)
             for row in rows:
@@ -312,8 +291,6 @@ def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
                     applying.begin_drop(session, Found(row, triggers.get(row.id)))
             left = applying.finish(session)
         return [_dropped(row, left.get(row.id)) for row in rows]
-
-    return _with_session(database, work)
 
 
 def _dropped(row: Row, left: applying.Remains | None) -> Dropped:
@@ -341,8 +318,3 @@ def _owners(session: Session, what: str) -> Iterator[None]:
         yield
     except AuthenticationError as error:
         raise applying.refused(session, what, error) from error
-
-
-def _with_session(database: Database, work: Callable[[Session], T]) -> T:
-    with database.session() as session:
-        return work(session)

@@ -12,7 +12,7 @@ from fbtasks.errors import TaskDefinitionError
 from fbtasks.feature import Asked, Problem, Told
 from fbtasks.features.sources.deploy.comparing import Found, trigger_problems
 from fbtasks.features.sources.feeds import change_source, digest
-from fbtasks.features.sources.store import ddl, polling, subscriptions, undeployed
+from fbtasks.features.sources.store import ddl, polling, subscriptions, triggers, undeployed
 from fbtasks.features.sources.store.capture import Capture, resolve
 from fbtasks.features.sources.store.ddl import Connection
 from fbtasks.features.sources.store.subscriptions import KEPT, MANY, Backlog, Load, Row, Unhandled
@@ -181,7 +181,7 @@ def _problems(catalog: Catalog, found: Found) -> list[str]:
     if row.kind != "change" or not row.is_live:
         return []
     try:
-        text = ddl.text(row.id, row.name, row.queue, capture(catalog, row))
+        text = triggers.trigger(row.id, row.name, row.queue, capture(catalog, row))
     except TaskDefinitionError as error:
         return [str(error).rstrip(".")]
     said = trigger_problems(found)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from fbtasks.cli.output import ago, say, stamp
-from fbtasks.cli.render import Column, column, records, say_problems
+from fbtasks.cli.output import ago, stamp
+from fbtasks.cli.render import say_problems
+from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.sources.managing import Connection, Step
 from fbtasks.features.sources.operations import LoadedSource, SourceRow
 from fbtasks.queue.results import QueueRow
@@ -15,11 +16,6 @@ from fbtasks.system.showing import count, span
 
 def _state(row: SourceRow) -> str:
     return f"{row.state} (ends)" if row.ends else row.state
-
-
-def _deployed(row: SourceRow) -> str:
-    """Returns since when a trigger is as it is; events and polls need none."""
-    return "" if row.active_since is None else ago(row.active_since)
 
 
 def _numbered(row: SourceRow) -> str:
@@ -38,11 +34,8 @@ _NO_SOURCE: Final = "No task is fed by the database. Define one with @app.on_cha
 
 def sources(rows: list[SourceRow]) -> None:
     """Prints subscriptions, one line for each."""
-    if not rows:
-        say(_NO_SOURCE)
-        return
-    more: list[Column] = [column("APP", "name"), column("QUEUE", "name"), ("DEPLOYED", "word", _deployed)]
-    records([column("ID", "number"), column("KIND", "word"), *_SOURCE, *more], rows)
+    more: list[Column] = [column("APP", "name"), column("QUEUE", "name"), column("DEPLOYED", "ago", "active_since")]
+    table([column("ID", "number"), column("KIND", "word"), *_SOURCE, *more], rows, _NO_SOURCE)
     say_problems((_numbered(row), row.problems) for row in rows)
 
 
@@ -56,10 +49,7 @@ _LOADED_NOTHING_HELD: Final = [column for column in _LOADED if column[0] != "HEL
 
 def loaded_sources(rows: list[LoadedSource], queues: Mapping[str, QueueRow]) -> None:
     """Prints subscriptions with what they have; and of *queues*, by their names, why they keep something waiting."""
-    if not rows:
-        say(_NO_SOURCE)
-        return
-    records([*_SOURCE, *(_LOADED if any(row.held for row in rows) else _LOADED_NOTHING_HELD)], rows)
+    table([*_SOURCE, *(_LOADED if any(row.held for row in rows) else _LOADED_NOTHING_HELD)], rows, _NO_SOURCE)
     for row in rows:
         kept = _kept(row, queues.get(row.queue, QueueRow(queue=row.queue)))
         say_problems([(row.name or f"event {row.source}", [*row.problems, *_halted(row), *kept])])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.features.sources.definition import ChangeSource, check_silent_name
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, Source, Subscription
+from fbtasks.system import checks
 from fbtasks.tasks.declare import options_of, refuse_unknown
 from fbtasks.tasks.definition import Task, with_class
+from fbtasks.tasks.options import CommonOptions
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedTaskOptions(CommonOptions):
+    """The options of a task that a source feeds: no caller waits for what it returns."""
+
+    ignore_result: Annotated[bool, checks.flag] = True
 
 
 class FedTask(Task[P, R]):
@@ -51,7 +61,7 @@ def define_fed(app: FBTasks, source: type[Source], what: str, options: Mapping[s
 def _fed_by(
     app: FBTasks, subscription: Subscription, rest: dict[str, Any]
 ) -> Callable[[Callable[P, R]], AppTask[P, R]]:
-    kind, rest = with_class(rest, app.Task, app.task_root, app.fed_options)
+    kind, rest = with_class(rest, app.Task, app.fed_options)
     options = app.fed_options(**rest)
     if options.expires is not None and not isinstance(subscription.source, PollSource):
         raise TaskDefinitionError(

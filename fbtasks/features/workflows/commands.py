@@ -6,11 +6,11 @@ from typing import Final
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, with_database
+from fbtasks.cli.options import Command, command
 from fbtasks.cli.output import failure, print_json_list, say
-from fbtasks.cli.render import Column, column, records
+from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.workflows import operations as service
-from fbtasks.features.workflows.operations import ON_FAILURE, FoldedLine
+from fbtasks.features.workflows.operations import ON_FAILURE, Line
 from fbtasks.system.showing import count
 
 _STEP: Final[list[Column]] = [
@@ -21,26 +21,23 @@ _STEP: Final[list[Column]] = [
 ]
 
 
-def _step(line: FoldedLine) -> str:
+def _step(line: Line) -> str:
     node = line.node
     name = "end of the group" if node.kind == "group" else node.name or "(no longer kept)"
     name = f"on failure: {name}" if node.runs == ON_FAILURE else name
     return f"{line.more:,} more: {name}" if line.more else name
 
 
-@click.command()
+@command
 @click.argument("task_id", metavar="ID")
-@with_database
-@json_option
 @click.option("--limit", type=click.IntRange(1, 1_000_000), help="At most so many lines.")
-def workflow(database: DatabaseArgs, task_id: str, as_json: bool, limit: int | None) -> None:
+def workflow(command: Command, task_id: str, limit: int | None) -> None:
     """The workflow that a task is part of, as a tree."""
-    with database.opened() as app:
-        asked, nodes = service.find_workflow(app.database, task_id)
-    if as_json:
+    asked, nodes = service.find_workflow(command.database, task_id)
+    if command.as_json:
         print_json_list(nodes[:limit])
         return
     lines = service.fold(service.outline(nodes), asked)
-    records(_STEP, lines[:limit])
+    table(_STEP, lines[:limit])
     if limit is not None and len(lines) > limit:
         say(f"Only the first {count(limit, 'line')} of {len(lines)} are shown.", err=True)

@@ -24,32 +24,20 @@ class Line(NamedTuple):
 
     level: int
     node: NodeRow
-
-
-class FoldedLine(NamedTuple):
-    """A line that may stand for several nodes."""
-
-    level: int
-    node: NodeRow
-    more: int
+    more: int = 0
     """How many more there are that are like this node, which stands for them; 0: it is the line of the node itself."""
 
 
-def get_workflow(database: Database, task_id: str) -> list[NodeRow]:
-    """Returns all nodes of the workflow that the task is part of, by their numbers; a task alone is one.
-
-    Raises :class:`TaskNotFound`.
-    """
-    return find_workflow(database, task_id)[1]
-
-
 def find_workflow(database: Database, task_id: str) -> tuple[int, list[NodeRow]]:
-    """Returns the same behind the number of the task. Raises as it does."""
+    """Returns the number of a task, and all nodes of the workflow that it is part of, by their numbers.
+
+    A task alone is one. Raises :class:`TaskNotFound`.
+    """
     number = find_number(database, task_id)
-    found = database.use(lambda session: session.run(lambda t: flows.workflow(t, number)))
-    if not found:
+    rows = database.use(lambda session: session.run(lambda t: t.rows("FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW", number)))
+    if not rows:
         raise TaskNotFound(f"there is no task {task_id!r}.")
-    return number, found
+    return number, sorted(map(flows.node_row, rows), key=lambda row: row.id)
 
 
 def outline(nodes: Sequence[NodeRow]) -> list[Line]:
@@ -60,7 +48,7 @@ def outline(nodes: Sequence[NodeRow]) -> list[Line]:
     return list(_Outline(nodes).lines())
 
 
-def fold(lines: Sequence[Line], asked: int | None = None) -> list[FoldedLine]:
+def fold(lines: Sequence[Line], asked: int | None = None) -> list[Line]:
     """Returns *lines* with one in the place of many that are equal, as the members of a large group are.
 
     Those are equal that stand below the same line, and have one name, one state, one type of error, and the same below
@@ -91,9 +79,9 @@ class _Folding:
             below = tuple(self._kinds[each] for each in self._below[at])
             self._kinds[at] = numbers.setdefault((*facts, below), len(numbers))
 
-    def fold(self) -> list[FoldedLine]:
+    def fold(self) -> list[Line]:
         """The lines that are left."""
-        found: list[FoldedLine] = []
+        found: list[Line] = []
         todo = [iter(self._shown(self._top))]
         while todo:
             each = next(todo[-1], None)
@@ -101,7 +89,7 @@ class _Folding:
                 todo.pop()
                 continue
             at, more = each
-            found.append(FoldedLine(*self._lines[at], more))
+            found.append(self._lines[at]._replace(more=more))
             if not more:
                 todo.append(iter(self._shown(self._below[at])))
         return found

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
+from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.features.workflows.plan import Follows, Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, results, tasks
+from fbtasks.queue.firsts import write_first
 from fbtasks.states import State
 from fbtasks.tasks.call import Call, Finished, Input, Owner, Stale
 
@@ -118,16 +119,13 @@ class _Writing:
     def write(self, transaction: Transaction, limits: Mapping[str, Owner], now: datetime) -> None:
         """Writes it, with the time *now*."""
         for group in codec.chunks(self._nodes()):
-            transaction.call("FBTASKS_WORKFLOWS_API.PUT_NODES", b"".join(group))
+            transaction.call("FBTASKS_WORKFLOWS_API.PUT_NODES", group)
         with tasks.ids_may_be_taken():
             head = codec.steps_at(now)
             for group in codec.chunks(self._steps(limits), codec.CHUNK - len(head)):
-                transaction.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", head + b"".join(group))
+                transaction.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", head + group)
         for node, call in self._plan.steps():
-            if len(call.payload) > codec.INLINE:
-                transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", self._number(node), call.payload)
-            if call.extras:
-                transaction.call("FBTASKS_PRODUCER.PUT_EXTRAS", self._number(node), codec.pack_extras(call.extras))
+            tasks.put_beside(transaction, self._number(node), call)
 
     def _number(self, node: int) -> int:
         return self._known.get(node, self._first + node)
@@ -200,12 +198,7 @@ def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:
 def note_group_queues(session: Session, queues: Iterable[str]) -> None:
     """Notes that tasks of *queues* follow groups, so that their workers look at what members leave undecided."""
     for queue in queues:
-        while True:
-            try:
-                session.call("FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS", queue)
-            except DuplicateKey:  # another program notes it at this moment
-                continue
-            break
+        write_first(session, lambda transaction, q=queue: transaction.call("FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS", q))  # type: ignore[misc]
 
 
 def inputs(session: Session, step: int) -> tuple[Input, ...] | None:
@@ -258,7 +251,7 @@ def _unpack(packed: bytes) -> Iterator[tuple[int, int, int, bool, Input]]:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NodeRow:
     """A task or a group of a workflow."""
 
@@ -291,29 +284,15 @@ def failed_with(transaction: Transaction, task: int) -> list[int | None]:
     return [row[0] for row in transaction.rows("FBTASKS_WORKFLOWS.FAILED_WITH", task)]
 
 
-def workflow(transaction: Transaction, node: int) -> list[NodeRow]:
-    """All nodes of the workflow that *node* is part of, by their numbers."""
-    rows = transaction.rows("FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW", node)
-    return sorted(map(_node_row, rows), key=lambda row: row.id)
-
-
-def _node_row(row: tuple) -> NodeRow:  # type: ignore[type-arg]  # a row of the driver has no type
+def node_row(row: Sequence[Any]) -> NodeRow:
+    """Returns a node as FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW has it."""
     node, source, kind, group, number, group_state, name, state, tries, error_type, message = row
     is_group = group_state is not None
     known = "gone" if state is None else State(state).name.lower()
     return NodeRow(
-        id=node,
-        kind="group" if is_group else "task",
-        name=name,
-        state=_GROUP_STATES[group_state] if is_group else known,
-        follows=source,
-        runs=None if kind is None else _RUNS[kind],
-        group=group,
-        number=number,
-        try_count=tries,
-        error_type=error_type,
-        error_msg=message,
-    )
+        node, "group" if is_group else "task", name, _GROUP_STATES[group_state] if is_group else known, source,
+        None if kind is None else _RUNS[kind], group, number, tries, error_type, message,
+    )  # fmt: skip
 
 
 def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool) -> tuple[int, bool]:
@@ -323,8 +302,7 @@ def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool
     """
     count, left = 0, False
     for group in codec.chunks(b"%0*d" % (_DIGITS, number) for number in ids):
-        given = b"".join(group), int(terminate)
-        cancelled, requested, is_left = transaction.call("FBTASKS_READER.CANCEL_MANY", *given)
+        cancelled, requested, is_left = transaction.call("FBTASKS_READER.CANCEL_MANY", group, int(terminate))
         count, left = count + cancelled + requested, left or bool(is_left)
     return count, left
 

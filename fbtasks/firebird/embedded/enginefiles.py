@@ -12,7 +12,6 @@ import os
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -82,114 +81,59 @@ _MOST: Final = 10_000
 """Links that are followed in a ring."""
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """One file, mapped by us."""
+class EngineFile:
+    """One of the engine's files, mapped once more: what the engine unmaps meanwhile is still there for us."""
 
-    inode: int
-    size: int
-    memory: mmap.mmap
-    address: int
+    def __init__(self, path: str, file: int, facts: os.stat_result) -> None:
+        self.path = path
+        self.key = facts.st_ino, facts.st_size
+        """Changes when it is made anew or grows."""
+        self._memory = mmap.mmap(file, facts.st_size)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        """Where its beginning is in our own memory."""
 
-
-class EngineFiles:
-    """The engine's files in one folder, mapped once more: what the engine unmaps meanwhile is still there for us."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._views: dict[str, _View] = {}
-
-    def mapped(self) -> list[tuple[range, int, str]]:
-        """Where this process's engine has files of the folder in memory, from which place in them on, and which."""
-        found = []
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                if self._folder not in line:
-                    continue
-                parts = line.split(maxsplit=5)
-                if os.path.dirname(path := parts[5].rstrip("\n")) == self._folder and self._map(path, int(parts[4])):
-                    first, last = (int(each, 16) for each in parts[0].split("-"))
-                    found.append((range(first, last), int(parts[2], 16), path))
-        for path in self._views.keys() - {path for _, _, path in found}:
-            del self._views[path]
-        return found
-
-    def _map(self, path: str, inode: int) -> bool:
-        """False when another file is there by now."""
-        with suppress(OSError, ValueError, EngineError), os.fdopen(open_regular(Path(path), os.O_RDWR), "r+b") as file:
-            facts = os.fstat(file.fileno())
-            if facts.st_ino != inode:
-                return False
-            view = self._views.get(path)
-            if view is None or (view.inode, view.size) != (facts.st_ino, facts.st_size):
-                memory = mmap.mmap(file.fileno(), facts.st_size)
-                address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-                self._views[path] = _View(facts.st_ino, facts.st_size, memory, address)
-            return True
-        return False
-
-    def address(self, path: str, at: int) -> int:
-        """Where *at* in a file is in our own memory."""
-        return self._views[path].address + at
-
-    def event(self, path: str, at: int) -> tuple[int, ...] | None:
+    def event(self, at: int) -> tuple[int, ...] | None:
         """Counter, owner, lock, count, holder, users and kind of the event at a place, if there is room for one."""
-        memory = self._views[path].memory
-        if at < 0 or at % 8 or at + _EVENT.size > len(memory):
+        if at < 0 or at % 8 or at + _EVENT.size > len(self._memory):
             return None
-        return _EVENT.unpack_from(memory, at)
+        return _EVENT.unpack_from(self._memory, at)
 
-    def guards(self) -> Iterator[tuple[str, int]]:
-        """The files with a mutex that guards them, and which thread holds it (0: none)."""
-        for path, view in self._views.items():
-            if view.size >= GUARD_AT + _GUARD.size:
-                _, _, holder, _, kind = _GUARD.unpack_from(view.memory, GUARD_AT)
-                if kind == ROBUST:
-                    yield path, holder
+    def guard(self) -> int | None:
+        """Which thread holds the mutex that guards the file, 0 for none; None: it has no such mutex."""
+        if len(self._memory) < GUARD_AT + _GUARD.size:
+            return None
+        _, _, holder, _, kind = _GUARD.unpack_from(self._memory, GUARD_AT)
+        return int(holder) if kind == ROBUST else None
 
-    def tables_of_events(self) -> list[str]:
-        """The files with tables of events."""
-        return [path for path, _ in self.guards() if os.path.basename(path).startswith(_EVENTS)]
+    def _is_table(self, prefix: str) -> bool:
+        return os.path.basename(self.path).startswith(prefix) and self.guard() is not None
 
-    def map_tables_of_events(self) -> None:
-        """Maps those of the folder, whether this process's engine has or not."""
-        for path in Path(self._folder).glob(f"{_EVENTS}*"):
-            with suppress(OSError):
-                self._map(str(path), path.lstat().st_ino)
-
-    def delivering(self, path: str) -> list[tuple[int, int]]:
+    def delivering(self) -> list[tuple[int, int]]:
         """Process ids, and the places of the flags of those of their sessions that are delivering events."""
-        memory = self._views[path].memory
         found = []
         with suppress(struct.error, IndexError):  # a link that leads nowhere: it is being changed
-            for process in _events(memory, _PROCESSES_AT, _PROCESS):
-                (pid,) = _LINK.unpack_from(memory, process + _PROCESS_ID_AT)
-                for session in _events(memory, process + _SESSIONS_AT, _SESSION):
+            for process in _events(self._memory, _PROCESSES_AT, _PROCESS) if self._is_table(_EVENTS) else ():
+                (pid,) = _LINK.unpack_from(self._memory, process + _PROCESS_ID_AT)
+                for session in _events(self._memory, process + _SESSIONS_AT, _SESSION):
                     flags = session + _SESSION_FLAGS_AT
-                    if _FLAGS.unpack_from(memory, flags)[0] & _DELIVERING:
+                    if _FLAGS.unpack_from(self._memory, flags)[0] & _DELIVERING:
                         found.append((pid, flags))
         return found
 
-    def end_delivery(self, path: str, flags: int) -> None:
+    def end_delivery(self, flags: int) -> None:
         """Takes the mark of a delivery off a session. The caller holds the file's mutex."""
-        _change(self._views[path].memory, flags, clear=_DELIVERING)
+        _change(self._memory, flags, clear=_DELIVERING)
 
-    def tables_of_locks(self) -> list[str]:
-        """The files with tables of locks, as far as their layout is known."""
-        return [
-            path
-            for path, _ in self.guards()
-            if os.path.basename(path).startswith(_LOCKS)
-            and _FLAGS.unpack_from(self._views[path].memory, _VERSION_AT)[0] == _LOCKS_VERSION
-        ]
-
-    def unanswered(self, path: str, pid: int) -> set[tuple[int, int, int]]:
+    def unanswered(self, pid: int) -> set[tuple[int, int, int]]:
         """Page locks that connections of process *pid* have, were asked for, and have not given up yet.
 
-        Returns the places of the request granted, of the one that waits, and of the lock.
+        Returns the places of the request granted, of the one that waits, and of the lock; none where the layout of the
+        table is not known.
         """
-        memory = self._views[path].memory
-        found = set()
+        memory = self._memory
+        found: set[tuple[int, int, int]] = set()
+        if not self._is_table(_LOCKS) or _FLAGS.unpack_from(memory, _VERSION_AT)[0] != _LOCKS_VERSION:
+            return found
         with suppress(struct.error, IndexError):  # a link that leads nowhere: it is being changed
             for process in _ring(memory, _LOCK_PROCESSES_AT, _LOCK_PROCESS, link=_LOCK_PROCESS_LINK_AT):
                 for owner in _ring(memory, process + _OWNERS_AT, _OWNER, link=_OWNER_LINK_AT):
@@ -198,32 +142,76 @@ class EngineFiles:
                         if memory[lock + _SERIES_AT] != _PAGE:
                             continue
                         for granted in _ring(memory, lock + _REQUESTS_AT, _REQUEST, link=_REQUEST_LINK_AT):
-                            if self._is_unanswered(memory, granted, waiting, pid):
+                            if _is_unanswered(memory, granted, waiting, pid):
                                 found.add((granted, waiting, lock))
         return found
 
-    @staticmethod
-    def _is_unanswered(memory: mmap.mmap, granted: int, waiting: int, pid: int) -> bool:
-        (flags,) = _FLAGS.unpack_from(memory, granted + _REQUEST_FLAGS_AT)
-        if flags & _PENDING or not flags & _TOLD:
-            return False
-        (requested, _), (_, has) = _LEVELS.unpack_from(memory, waiting), _LEVELS.unpack_from(memory, granted)
-        if max(requested, has) < _EXCLUSIVE or min(requested, has) < _SHARED:
-            return False
-        (owner,) = _LINK.unpack_from(memory, granted + _REQUEST_OWNER_AT)
-        (process,) = _LINK.unpack_from(memory, owner + _OWNER_PROCESS_AT)
-        return _LINK.unpack_from(memory, process + _LOCK_PROCESS_ID_AT) == (pid,)
-
-    def ask_again(self, path: str, granted: int, waiting: int) -> int:
+    def ask_again(self, granted: int, waiting: int) -> int:
         """Takes the mark off a request, and notes that who waits for it is woken, to tell its owner once more.
 
         The caller holds the file's mutex. Returns the place of the event that wakes.
         """
-        memory = self._views[path].memory
-        owner: int = _LINK.unpack_from(memory, waiting + _REQUEST_OWNER_AT)[0]
-        _change(memory, granted + _REQUEST_FLAGS_AT, clear=_TOLD)
-        _change(memory, owner + _OWNER_FLAGS_AT, add=_WOKEN)
+        owner: int = _LINK.unpack_from(self._memory, waiting + _REQUEST_OWNER_AT)[0]
+        _change(self._memory, granted + _REQUEST_FLAGS_AT, clear=_TOLD)
+        _change(self._memory, owner + _OWNER_FLAGS_AT, add=_WOKEN)
         return owner + _OWNER_EVENT_AT
+
+
+class EngineFiles:
+    """The engine's files in one folder that this process's engine has in memory."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.files: dict[str, EngineFile] = {}
+        """Those that the last look has found, by their paths."""
+
+    def mapped(self) -> list[tuple[range, int, EngineFile]]:
+        """Where this process's engine has files of the folder in memory, from which place in them on, and which."""
+        found = []
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                if self._folder not in line:
+                    continue
+                parts = line.split(maxsplit=5)
+                path = parts[5].rstrip("\n")
+                if os.path.dirname(path) == self._folder and (file := self._map(path, int(parts[4]))) is not None:
+                    first, last = (int(each, 16) for each in parts[0].split("-"))
+                    found.append((range(first, last), int(parts[2], 16), file))
+        self.files = {file.path: file for _, _, file in found}
+        return found
+
+    def _map(self, path: str, inode: int) -> EngineFile | None:
+        """None when another file is there by now."""
+        with (
+            suppress(OSError, ValueError, EngineError),
+            os.fdopen(open_regular(Path(path), os.O_RDWR), "r+b") as opened,
+        ):
+            facts = os.fstat(opened.fileno())
+            if facts.st_ino == inode:
+                file = self.files.get(path)
+                if file is None or file.key != (facts.st_ino, facts.st_size):
+                    file = self.files[path] = EngineFile(path, opened.fileno(), facts)
+                return file
+        return None
+
+    def tables_of_events(self) -> Iterator[EngineFile]:
+        """Those with tables of events, whether this process's engine has them in memory or not."""
+        for path in Path(self._folder).glob(f"{_EVENTS}*"):
+            with suppress(OSError):
+                if (file := self._map(str(path), path.lstat().st_ino)) is not None:
+                    yield file
+
+
+def _is_unanswered(memory: mmap.mmap, granted: int, waiting: int, pid: int) -> bool:
+    (flags,) = _FLAGS.unpack_from(memory, granted + _REQUEST_FLAGS_AT)
+    if flags & _PENDING or not flags & _TOLD:
+        return False
+    (requested, _), (_, has) = _LEVELS.unpack_from(memory, waiting), _LEVELS.unpack_from(memory, granted)
+    if max(requested, has) < _EXCLUSIVE or min(requested, has) < _SHARED:
+        return False
+    (owner,) = _LINK.unpack_from(memory, granted + _REQUEST_OWNER_AT)
+    (process,) = _LINK.unpack_from(memory, owner + _OWNER_PROCESS_AT)
+    return _LINK.unpack_from(memory, process + _LOCK_PROCESS_ID_AT) == (pid,)
 
 
 def _change(memory: mmap.mmap, flags: int, *, add: int = 0, clear: int = 0) -> None:

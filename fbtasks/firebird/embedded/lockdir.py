@@ -295,18 +295,8 @@ class Guard:
                 "in a process of its own."
             )
         if not _may(named, os.R_OK | os.W_OK | os.X_OK):
-            raise self._closed(named)
+            raise _refused(named, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         return named
-
-    def _closed(self, named: Path) -> EngineError:
-        """The error for a lock directory that this user cannot use."""
-        if named.parent == self._folder:
-            return _refused(named, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
-        return EngineError(
-            f"user {user_name()!r} cannot use {named}, the lock directory of the processes that have {self._real} "
-            f"open: they had used another database before. Have them open {self._real} first, or in processes of "
-            "their own."
-        )
 
     def _default(self) -> Path:
         directory = self._folder / "lock"
@@ -343,7 +333,7 @@ class Guard:
         try:
             found = named.lstat()
         except PermissionError as error:
-            raise self._closed(named) from error
+            raise _refused(named, error) from error
         except OSError:
             found = None
         if found is None or not stat.S_ISDIR(found.st_mode) or identity != (found.st_dev, found.st_ino):

@@ -41,14 +41,20 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from fbtasks.firebird import fork
-from fbtasks.firebird.embedded.enginefiles import EVENT_CONDITION_AT, EVENT_MUTEX_AT, GUARD_AT, PLAIN, EngineFiles
+from fbtasks.firebird.embedded.enginefiles import (
+    EVENT_CONDITION_AT,
+    EVENT_MUTEX_AT,
+    GUARD_AT,
+    PLAIN,
+    EngineFile,
+    EngineFiles,
+)
 from fbtasks.firebird.embedded.lockdir import exclusive
 from fbtasks.system.threads import Background
 
@@ -125,22 +131,13 @@ def entering(folder: Path) -> Iterator[None]:
         yield
         return
     with exclusive(folder / "events.lock", patience=_ENTERING):
-        files = EngineFiles(str(folder.resolve()))
-        files.map_tables_of_events()
-        _end_deliveries(files, ctypes.PyDLL(None))
+        _end_deliveries(EngineFiles(str(folder.resolve())).tables_of_events(), ctypes.PyDLL(None))
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A mutex, by its file and the place in it, and its dead holder."""
-
-    file: str
-    mutex: int
-    holder: int
-
-
-_Unanswered = tuple[str, int, int, int]
+_Held = tuple[EngineFile, int, int]
+"""A mutex, by its file and the place in it, and its dead holder."""
+_Unanswered = tuple[EngineFile, int, int, int]
 """A request for a page: its file, and the places of what has it, of who waits for it, and of its lock."""
 
 
@@ -149,7 +146,7 @@ def _look_after(folder: str) -> None:
     files = EngineFiles(folder)
     before: set[_Held] = set()
     unanswered: set[_Unanswered] = set()
-    guarded: dict[tuple[str, int], int] = {}
+    guarded: dict[tuple[str, int | None], int] = {}
     due = hurried = 0.0
     while True:
         time.sleep(_SOON if time.monotonic() < hurried else _ASKING)
@@ -162,13 +159,13 @@ def _look_after(folder: str) -> None:
                 continue
             due = now + _EVERY
             held = set(_look(files, libc))
-            for each in held & before:
-                libc.pthread_mutex_unlock(ctypes.c_void_p(files.address(each.file, each.mutex)))
+            for file, mutex, _ in held & before:
+                libc.pthread_mutex_unlock(ctypes.c_void_p(file.address + mutex))
             before = held - before
-            _end_deliveries(files, libc)
+            _end_deliveries(files.files.values(), libc)
             if _exits:
-                held_by = [guard for guard in files.guards() if guard[1] and not _is_dead(guard[1])]
-                guarded = {guard: guarded.get(guard, 0) + 1 for guard in held_by}
+                held_by = [(path, file.guard()) for path, file in files.files.items()]
+                guarded = {each: guarded.get(each, 0) + 1 for each in held_by if each[1] and not _is_dead(each[1])}
                 for (path, holder), looks in guarded.items():
                     if looks >= PATIENCE:
                         name = os.path.basename(path)
@@ -179,48 +176,47 @@ def _look(files: EngineFiles, libc: Any) -> Iterator[_Held]:
     """Posts the events that threads of this process wait for; yields the mutexes that dead ones hold."""
     mapped = files.mapped()
     for operation, address in [wait for thread in os.listdir("/proc/self/task") if (wait := _sleeps(thread))]:
-        place = next(((start + address - where[0], path) for where, start, path in mapped if address in where), None)
+        place = next(((start + address - where[0], file) for where, start, file in mapped if address in where), None)
         if place is None:
             continue
-        at, path = place
+        at, file = place
         if operation == _WAIT:
             event = at - EVENT_MUTEX_AT
         else:
-            event = next((start for start in (at - word for word in _WORDS_AT) if _is_own(files, path, start)), -1)
-        holder = _dead_holder(files, path, event)
+            event = next((start for start in (at - word for word in _WORDS_AT) if _is_own(file, start)), -1)
+        holder = _dead_holder(file, event)
         if holder:
-            yield _Held(path, event + EVENT_MUTEX_AT, holder)
-        elif operation == _WAIT_BITSET and _is_own(files, path, event):
-            _post(files.address(path, event), libc)
+            yield file, event + EVENT_MUTEX_AT, holder
+        elif operation == _WAIT_BITSET and _is_own(file, event):
+            _post(file.address + event, libc)
 
 
-def _end_deliveries(files: EngineFiles, libc: Any) -> None:
+def _end_deliveries(files: Iterable[EngineFile], libc: Any) -> None:
     """Takes the marks off the sessions of the dead, so that they can be cleared away."""
 
-    def of_the_dead(path: str) -> list[int]:
-        return [flags for pid, flags in files.delivering(path) if _is_dead(pid)]
+    def of_the_dead(file: EngineFile) -> list[int]:
+        return [flags for pid, flags in file.delivering() if _is_dead(pid)]
 
-    for path in files.tables_of_events():
-        if of_the_dead(path):  # nearly never, and asked without the mutex
-            with _guarded(files, path, libc) as is_ours:
-                for flags in of_the_dead(path) if is_ours else ():
-                    files.end_delivery(path, flags)
+    for file in files:
+        if of_the_dead(file):  # nearly never, and asked without the mutex
+            with _guarded(file, libc) as is_ours:
+                for flags in of_the_dead(file) if is_ours else ():
+                    file.end_delivery(flags)
 
 
 def _ask_again(files: EngineFiles, before: set[_Unanswered], libc: Any) -> set[_Unanswered]:
     """Has those asked again that were unanswered *before*, too. Returns all that are unanswered now."""
 
-    def all_in(path: str) -> set[_Unanswered]:
-        return {(path, *each) for each in files.unanswered(path, os.getpid())}
+    def all_in(file: EngineFile) -> set[_Unanswered]:
+        return {(file, *each) for each in file.unanswered(os.getpid())}
 
     left, asked = set(), 0
-    for path in files.tables_of_locks():
-        found = all_in(path)
+    for file in files.files.values():
+        found = all_in(file)
         if found & before:
-            with _guarded(files, path, libc) as is_ours:
-                for request in found & before & all_in(path) if is_ours else ():
-                    _, granted, waiting, _ = request
-                    _post(files.address(path, files.ask_again(path, granted, waiting)), libc)
+            with _guarded(file, libc) as is_ours:
+                for _, granted, waiting, _ in found & before & all_in(file) if is_ours else ():
+                    _post(file.address + file.ask_again(granted, waiting), libc)
                     asked += 1
         left |= found
     if asked:  # without the mutex, which all processes need: what writes the log may be slow, or use the database
@@ -229,9 +225,9 @@ def _ask_again(files: EngineFiles, before: set[_Unanswered], libc: Any) -> set[_
 
 
 @contextmanager
-def _guarded(files: EngineFiles, path: str, libc: Any) -> Iterator[bool]:
+def _guarded(file: EngineFile, libc: Any) -> Iterator[bool]:
     """Holds the mutex that guards a file; False when another has it."""
-    guard = ctypes.c_void_p(files.address(path, GUARD_AT))
+    guard = ctypes.c_void_p(file.address + GUARD_AT)
     taken = libc.pthread_mutex_trylock(guard)
     if taken == errno.EOWNERDEAD:
         libc.pthread_mutex_consistent(guard)  # the engine does no more about it either
@@ -260,15 +256,15 @@ def _sleeps(thread: str) -> tuple[int, int] | None:
     return (operation, address) if contended or endless else None
 
 
-def _is_own(files: EngineFiles, path: str, at: int) -> bool:
+def _is_own(file: EngineFile, at: int) -> bool:
     """Whether an event of this process's is there."""
-    fields = files.event(path, at)
+    fields = file.event(at)
     return fields is not None and fields[1] == os.getpid() and fields[-1] == PLAIN
 
 
-def _dead_holder(files: EngineFiles, path: str, at: int) -> int:
+def _dead_holder(file: EngineFile, at: int) -> int:
     """The thread that holds the mutex of the event there and is dead; 0 when none does, or when it lives."""
-    fields = files.event(path, at)
+    fields = file.event(at)
     if fields is None:
         return 0
     _, _, lock, _, holder, _, kind = fields

@@ -170,8 +170,8 @@ class OutcomeReader:
         """
         started, pauses = clock.monotonic(), polls()
         with self._listener.waiter() as waiter:
-            left = list(waits)
-            while True:
+            left = [wait for wait in waits if not wait.over]
+            while left:
                 try:
                     self._database.use(partial(look, left))
                 except DatabaseUnavailable as error:
@@ -183,7 +183,7 @@ class OutcomeReader:
                 if timeout is not None:
                     pause = min(pause, started + timeout - clock.monotonic())
                 if not left or pause <= 0:
-                    return
+                    break
                 number = left[0].number
                 waiter.only = None if number is None or len(left) > 1 else event_of(number)
                 waiter.wait(pause)

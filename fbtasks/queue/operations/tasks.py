@@ -137,15 +137,15 @@ def get_task(database: Database, task_id: str) -> TaskDetail:
             raise _not_found(task_id)
         call = results.call_of(session, number)
         stored = results.outcome(session, number)
-        found = look(database, session, row)
+        waits_for, why, facts = look(database, session, row)
         return TaskDetail(
-            replace(row, waits_for=found.waits_for),
+            replace(row, waits_for=waits_for),
             None if call is None or call[1] is None else Payload(call[0], call[1]),
             _result(stored),
             None if stored is None else stored.traceback,
-            found.facts,
+            facts,
             given if given != number else None,
-            found.why,
+            why,
         )
 
     return database.use(read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fbtasks.database.database import Database
 from fbtasks.feature import Told
@@ -21,15 +21,6 @@ _TO_RUN: Final = (State.READY, State.HELD, State.PARKED)
 """The states of tasks that wait for their queue as well."""
 
 
-class Look(NamedTuple):
-    """What there is to say of a task."""
-
-    waits_for: list[str]
-    why: list[str]
-    """What keeps it from running, as far as it is more than its turn; and what to do."""
-    facts: dict[str, tuple[str, Any]]
-
-
 def hold_names(database: Database, session: Session, found: Collection[Hold]) -> dict[Hold, str]:
     """Returns what people are told of what holds tasks back."""
     names = dict.fromkeys(found, "a feature that this app does not have")
@@ -38,8 +29,8 @@ def hold_names(database: Database, session: Session, found: Collection[Hold]) ->
     return names
 
 
-def look(database: Database, session: Session, row: TaskRow) -> Look:
-    """Returns what features and the queue have to say of a task."""
+def look(database: Database, session: Session, row: TaskRow) -> tuple[list[str], list[str], dict[str, tuple[str, Any]]]:
+    """Returns what a held task waits for, why a waiting one does not run, and facts of features about a task."""
     if row.state is State.SCHEDULED and row.start_time <= results.now(session):
         row = replace(row, state=State.READY)  # as soon as a worker looks at it
     held = holds(session, [row.id]).get(row.id, []) if row.state is State.HELD else []
@@ -49,11 +40,8 @@ def look(database: Database, session: Session, row: TaskRow) -> Look:
         queue = described(database, session, [queue])[row.queue]
     told = [feature.describe(session, row, held, queue) for feature in database.features]
     names = hold_names(database, session, held)
-    return Look(
-        [names[hold] for hold in held],
-        list(_why(session, row, queue, told)),
-        {name: fact for each in told for name, fact in each.facts.items()},
-    )
+    facts = {name: fact for each in told for name, fact in each.facts.items()}
+    return [names[hold] for hold in held], list(_why(session, row, queue, told)), facts
 
 
 def _why(session: Session, row: TaskRow, queue: QueueRow, told: list[Told]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import Session, Transaction
@@ -86,30 +86,16 @@ def heartbeat(
     their numbers: a few on its host, and a few on other hosts. A worker is also told what concerns its tasks, and adds
     its *conflicts* to the counters.
     """
-    lease_ms = int(lease * 1000)
-    if kind == "consumer":
-        return _reply(process_id, *transaction.rows("heartbeat", process_id, lease_ms)[0])
-    return _reply(
-        process_id, *transaction.rows("worker_heartbeat", process_id, lease_ms, draining, process_id, conflicts)[0]
-    )
-
-
-def _reply(
-    process_id: int, done: int, silence: int, oldest: int | None, packed: Any, number: int, version: int = 0,
-    generation: int = 0, parked: int = 0, stops: int = 0,
-) -> HeartbeatReply:  # fmt: skip
+    query, given = "heartbeat", [process_id, int(lease * 1000)]
+    if kind == "worker":
+        query, given = "worker_heartbeat", [*given, draining, process_id, conflicts]
+    done, silence, oldest, packed, number, *rest = transaction.rows(query, *given)[0]
+    version, generation, parked, stops = rest or (0, 0, 0, 0)
+    lines = bytes(packed).decode().split("\n")
     return HeartbeatReply(
-        alive=bool(done),
-        renewed=done == 1,
-        silence=silence / 1000,
-        oldest=oldest == process_id,
-        neighbours=tuple(_neighbour(line) for line in bytes(packed).decode().split("\n") if line),
-        transaction=number,
-        schema_version=version,
-        generation=generation,
-        parked=bool(parked),
-        stops=bool(stops),
-    )
+        bool(done), done == 1, silence / 1000, oldest == process_id,
+        tuple(_neighbour(line) for line in lines if line), number, version, generation, bool(parked), bool(stops),
+    )  # fmt: skip
 
 
 def _neighbour(line: str) -> Neighbour:

@@ -15,7 +15,7 @@ import math
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.firebird.session import Session
+from fbtasks.firebird.session import Session, database_info
 from fbtasks.timing import Backoff
 
 READS: Final = 2_000
@@ -71,7 +71,7 @@ class Room:
 
     def _begin(self, session: Session) -> bool:
         """Whether a round may begin: not while transactions live that did so when the last one began."""
-        oldest, following = session.collectable()
+        oldest, following = database_info(session.connection, "OLDEST_SNAPSHOT", "NEXT_TRANSACTION")
         if oldest <= self._begun_at:
             return False
         self._begun_at = following

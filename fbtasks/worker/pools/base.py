@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -78,9 +79,9 @@ class Executor(Protocol):
         """File descriptors that become readable when something has ended."""
         return []
 
-    def deadline(self) -> float | None:
+    def deadline(self) -> float:
         """The monotonic time at which ``collect`` has something to do, whatever ends until then."""
-        return None
+        return math.inf
 
     def collect(self) -> list[Finished]:
         """What has ended since the last call."""

@@ -11,29 +11,42 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
-from typing import Final
+from ctypes import Structure, c_double, c_int64, c_ubyte, sizeof
+from typing import ClassVar
 
 from fbtasks import timing as clock
 from fbtasks.firebird.identity import MARK_SIZE
-from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.worker.pools.wire import memory_file
 
-_NUMBER: Final = struct.Struct("<q")
-_TARGETS: Final = {SOFT: 0, STOP: _NUMBER.size}
-_ENTRY: Final = struct.Struct("<qdqd")
-"""The number of the run, since when, in which of its calls, and when it said last that it is at work.
 
-When its end has been said: the number, since when or 0.0 if the slot is free, :data:`_SAID`, and when that was.
-"""
-_TIMES: Final = struct.Struct("<dqd")
-_SAID: Final = -1
-_BEAT: Final = _ENTRY.size - 8
-_WORKER_AT: Final = 2 * _NUMBER.size
-_MOMENT: Final = struct.Struct("<d")
-_STALLED_AT: Final = _WORKER_AT + _NUMBER.size
-_MARK_AT: Final = _STALLED_AT + _MOMENT.size
-_FIRST: Final = _MARK_AT + MARK_SIZE
+class _Slot(Structure):
+    """What a slot of the child runs, or ran last. Times are monotonic: all processes of a machine share that clock."""
+
+    number: int
+    since: float
+    """When it began; 0.0: the slot is free."""
+    step: int
+    """In which of its calls it is, when it is a run of several."""
+    beaten: float
+    """When it said last that it is at work."""
+    ended: float
+    """When its end had been said."""
+    _fields_: ClassVar = [
+        ("number", c_int64), ("since", c_double), ("step", c_int64), ("beaten", c_double), ("ended", c_double)
+    ]  # fmt: skip
+
+
+class _Shared(Structure):
+    """What both sides say beside that."""
+
+    worker_id: int
+    """As whom the worker is registered."""
+    stalled_until: float
+    """The monotonic time at which the last stall of what sends heartbeats ended; 0.0: it had none."""
+    _fields_: ClassVar = [
+        ("worker_id", c_int64), ("stalled_until", c_double), ("soft", c_int64), ("stop", c_int64),
+        ("mark", c_ubyte * MARK_SIZE),
+    ]  # fmt: skip
 
 
 class ChildStatus:
@@ -41,99 +54,78 @@ class ChildStatus:
 
     def __init__(self, slots: int, file: int | None = None) -> None:
         self.file = memory_file("fbtasks-status") if file is None else file
-        self._size = _FIRST + slots * _ENTRY.size
+        size = sizeof(_Shared) + slots * sizeof(_Slot)
         try:
             if file is None:
-                os.ftruncate(self.file, self._size)
-            self._memory = mmap.mmap(self.file, self._size)
+                os.ftruncate(self.file, size)
+            memory = mmap.mmap(self.file, size)
         except OSError:
             os.close(self.file)
             raise
+        self.shared = _Shared.from_buffer(memory)
+        self._slots = [_Slot.from_buffer(memory, sizeof(_Shared) + slot * sizeof(_Slot)) for slot in range(slots)]
 
     def begin(self, slot: int, task: int) -> None:
         """Notes that *task* begins now."""
-        at = _FIRST + slot * _ENTRY.size
-        _NUMBER.pack_into(self._memory, at, 0)  # the worker may look at any moment: no task has the time of another
-        _TIMES.pack_into(self._memory, at + _NUMBER.size, clock.monotonic(), 0, 0.0)
-        _NUMBER.pack_into(self._memory, at, task)
-
-    def said(self, slot: int) -> None:
-        """Notes that the end of what runs at *slot* has been said to the worker, whose word it waits for."""
-        at = _FIRST + slot * _ENTRY.size + _NUMBER.size
-        (since,) = _MOMENT.unpack_from(self._memory, at)
-        _TIMES.pack_into(self._memory, at, since, _SAID, clock.monotonic())
-
-    def end(self, slot: int) -> None:
-        """Notes that nothing runs at *slot* any more: the end of what ran has been said."""
-        at = _FIRST + slot * _ENTRY.size + _NUMBER.size
-        _TIMES.pack_into(self._memory, at, 0.0, _SAID, clock.monotonic())
+        entry = self._slots[slot]
+        entry.number = 0  # the worker may look at any moment: no task has the time of another
+        entry.since, entry.step, entry.beaten, entry.ended = clock.monotonic(), 0, 0.0, 0.0
+        entry.number = task
 
     def begin_step(self, slot: int, step: int) -> None:
         """Notes that the call number *step* begins now, of a task that is a run of several calls."""
-        at = _FIRST + slot * _ENTRY.size + _NUMBER.size
-        _MOMENT.pack_into(self._memory, at, clock.monotonic())
-        _NUMBER.pack_into(self._memory, at + _MOMENT.size, step)
+        self._slots[slot].since, self._slots[slot].step = clock.monotonic(), step
 
-    def running(self) -> dict[int, float]:
-        """What runs, and since when on the monotonic clock, which all processes of a machine share."""
-        return {task: since for task, since, *_ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task and since}
+    def said(self, slot: int) -> None:
+        """Notes that the end of what runs at *slot* has been said to the worker, whose word it waits for."""
+        self._slots[slot].ended = clock.monotonic()
 
-    def ended(self) -> dict[int, float]:
-        """What has ended, as the last one of its slot, and when its end had been said."""
-        return {task: at for task, _, step, at in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task and step == _SAID}
-
-    def step_of(self, task: int) -> int:
-        """Which of its calls *task* is in; 0 when it does not run, or is not one of several."""
-        return next((max(step, 0) for each, _, step, _ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if each == task), 0)
+    def end(self, slot: int) -> None:
+        """Notes that nothing runs at *slot* any more: the end of what ran has been said."""
+        self._slots[slot].since = 0.0
+        self.said(slot)
 
     def beat(self, task: int) -> None:
         """Notes that *task* is at work, wherever it runs here."""
-        for at in range(_FIRST, self._size, _ENTRY.size):
-            number, _, step, _ = _ENTRY.unpack_from(self._memory, at)
-            if number == task and step != _SAID:
-                _MOMENT.pack_into(self._memory, at + _BEAT, clock.monotonic())
+        for each in self._of(task):
+            each.beaten = clock.monotonic()
+
+    def running(self) -> dict[int, float]:
+        """What runs, and since when."""
+        return {each.number: each.since for each in self._slots if each.number and each.since}
+
+    def ended(self) -> dict[int, float]:
+        """What has ended, as the last one of its slot, and when its end had been said."""
+        return {each.number: each.ended for each in self._slots if each.number and each.ended}
+
+    def step_of(self, task: int) -> int:
+        """Which of its calls *task* is in; 0 when it does not run, or is not one of several."""
+        return max((each.step for each in self._of(task)), default=0)
 
     def beaten(self, task: int) -> float:
         """When *task* said last that it is at work; 0.0: it has not, or does not run."""
-        entries = _ENTRY.iter_unpack(self._memory[_FIRST:])
-        return next((beat for each, _, step, beat in entries if each == task and step != _SAID), 0.0)
+        return max((each.beaten for each in self._of(task)), default=0.0)
 
-    @property
-    def worker_id(self) -> int:
-        """As whom the worker is registered."""
-        return int(_NUMBER.unpack_from(self._memory, _WORKER_AT)[0])
-
-    @worker_id.setter
-    def worker_id(self, worker_id: int) -> None:
-        _NUMBER.pack_into(self._memory, _WORKER_AT, worker_id)
+    def _of(self, task: int) -> list[_Slot]:
+        return [each for each in self._slots if each.number == task and not each.ended]
 
     @property
     def database(self) -> bytes:
         """The mark of the database that the worker works on; zeros before it has connected."""
-        return self._memory[_MARK_AT:_FIRST]
+        return bytes(self.shared.mark)
 
     @database.setter
     def database(self, mark: bytes) -> None:
-        self._memory[_MARK_AT:_FIRST] = mark.ljust(MARK_SIZE, b"\0")
-
-    @property
-    def stalled_until(self) -> float:
-        """The monotonic time at which the last stall of what sends heartbeats ended; 0.0: it had none."""
-        return float(_MOMENT.unpack_from(self._memory, _STALLED_AT)[0])
-
-    @stalled_until.setter
-    def stalled_until(self, moment: float) -> None:
-        _MOMENT.pack_into(self._memory, _STALLED_AT, moment)
+        self.shared.mark[:] = mark.ljust(MARK_SIZE, b"\0")
 
     def aim(self, kind: str, task: int) -> None:
         """Says for which task the next signal of this kind is meant."""
-        _NUMBER.pack_into(self._memory, _TARGETS[kind], task)
+        setattr(self.shared, kind, task)
 
     def aimed_at(self, kind: str) -> int:
         """The task that the last signal of this kind was meant for."""
-        return int(_NUMBER.unpack_from(self._memory, _TARGETS[kind])[0])
+        return int(getattr(self.shared, kind))
 
     def close(self) -> None:
-        """Frees the memory."""
-        self._memory.close()
+        """Closes the file. The memory is freed with this."""
         os.close(self.file)

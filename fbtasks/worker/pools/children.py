@@ -14,12 +14,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
+from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
 from fbtasks.run.interrupts import SOFT, STOP
+from fbtasks.run.invocation import invocation_of
 from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Said
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.channel import LONGEST
-from fbtasks.worker.pools.limits import HOOKS, Limits
+from fbtasks.worker.pools.limits import HOOKS, stopped
 from fbtasks.worker.pools.process import Child, Run
 from fbtasks.worker.pools.starting import Starter
 from fbtasks.worker.pools.wire import Ended, Reported
@@ -63,7 +65,7 @@ class ChildExecutor(Executor):
     ) -> None:
         self._mode = mode
         self._crash_limit = app.settings.crash_limit
-        self._limits = Limits(app)
+        self._tasks = app.tasks
         self._one = mode == "processes"
         self._count = concurrency if self._one else 1
         self._slots = 1 if self._one else concurrency
@@ -72,8 +74,6 @@ class ChildExecutor(Executor):
         longest = most * (app.settings.payload_limit + LONGEST)
         self._starter = Starter(app_path, log, longest, self._options.folder)
         self._children: list[Child] = []
-        self._extra: list[Child] = []
-        """Children beside these: of one suspect each, and those that are to end when what runs in them has ended."""
         self._ended: list[Finished] = []
         self._returned: list[Claim] = []
         self._said: list[Said] = []
@@ -95,8 +95,8 @@ class ChildExecutor(Executor):
     def serve(self, worker_id: int, database: bytes = b"") -> None:
         """As this worker, and in this database, transactional tasks record their outcomes."""
         self._starter.worker_id, self._starter.database = worker_id, database
-        for child in self._all():
-            child.status.worker_id, child.status.database = worker_id, database
+        for child in self._children:
+            child.status.shared.worker_id, child.status.database = worker_id, database
 
     def free(self) -> int:
         """Claims that can be submitted: for slots without one, and to wait a moment where tasks are short."""
@@ -106,7 +106,7 @@ class ChildExecutor(Executor):
 
     def capacity(self) -> int:
         """Slots, and what may wait in the children."""
-        return sum(child.slots + self._ahead(child) for child in self._children)
+        return sum(child.slots + self._ahead(child) for child in self._children if not child.apart)
 
     def idle(self) -> int:
         """Slots without a claim."""
@@ -115,10 +115,10 @@ class ChildExecutor(Executor):
 
     def _alone(self) -> int:
         """Slots that suspects take up, each in a process of its own."""
-        return 0 if self._one else len([child for child in self._extra if child.one])
+        return 0 if self._one else sum(child.one for child in self._children)
 
     def _room(self, child: Child) -> int:
-        if not child.ready or child.is_to_end or (child.stuck and len(child.running) >= child.slots):
+        if not child.ready or child.apart or (child.stuck and len(child.running) >= child.slots):
             return 0
         room = child.slots + self._ahead(child) - len(child.running)
         most = self._options.max_tasks
@@ -133,7 +133,7 @@ class ChildExecutor(Executor):
         """The claims in the children, without those that were stopped and whose outcome has been given."""
         return [
             run.claim
-            for child in self._all()
+            for child in self._children
             for run in child.running.values()
             if run.failed is None and (child.one or run.outcome is None)
         ]
@@ -177,15 +177,23 @@ class ChildExecutor(Executor):
     def _send_alone(self, claim: Claim) -> bool:
         if clock.monotonic() < self._starter.next_start:
             return False
-        child = self._starter.start("processes", 9_000 + len(self._extra), 1)
+        child = self._starter.start("processes", 9_000 + len(self._children), 1)
         if child is None:
             self._submit_at = self._starter.next_start
             return False
-        self._extra.append(child)
+        child.apart = True
+        self._children.append(child)
         return self._send(child, self._run_of(claim))
 
     def _run_of(self, claim: Claim) -> Run:
-        return Run(claim, clock.monotonic(), *self._limits.of(claim))
+        options = self._tasks[claim.name].options
+        return Run(
+            claim,
+            clock.monotonic(),
+            options.soft_time_limit or math.inf,
+            options.time_limit or math.inf,
+            options.heartbeat_timeout or math.inf,
+        )
 
     def _send(self, child: Child, run: Run) -> bool:
         try:
@@ -207,7 +215,7 @@ class ChildExecutor(Executor):
 
     def take_all_back(self) -> list[Claim]:
         """All claims that were submitted and have not begun."""
-        for child in self._all():
+        for child in self._children:
             self._take_back(child)
         return self.take_back()
 
@@ -234,7 +242,7 @@ class ChildExecutor(Executor):
 
     def hooks(self) -> int:
         """Those that are not stopped; not those whose outcome is still to be recorded."""
-        runs = [run for child in self._all() for run in child.running.values()]
+        runs = [run for child in self._children for run in child.running.values()]
         return sum(run.failed is not None and run.outcome is None and run.slot is None for run in runs)
 
     def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
@@ -244,7 +252,7 @@ class ChildExecutor(Executor):
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task* and gives it *outcome*."""
-        for child in self._all():
+        for child in self._children:
             run = child.running.get(task)
             if run is None or run.outcome is not None:
                 continue
@@ -258,19 +266,19 @@ class ChildExecutor(Executor):
 
     def filenos(self) -> list[int]:
         """Sockets and deaths of all children."""
-        return [fileno for child in self._all() for fileno in child.filenos()]
+        return [fileno for child in self._children for fileno in child.filenos()]
 
-    def deadline(self) -> float | None:
+    def deadline(self) -> float:
         """The next limit that a task reaches, the next look at what waits, or the next child that is to be started."""
-        times = [run.due for child in self._all() for run in child.running.values() if run.due < math.inf]
+        times = [run.due for child in self._children for run in child.running.values() if run.due < math.inf]
         times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
-        if len(self._children) < self._count:
+        if self._missing():
             times.append(self._starter.next_start)
-        if any(child.unsent for child in self._all()):
+        if any(child.unsent for child in self._children):
             times.append(clock.monotonic() + _AGAIN)
         if self._submit_at > clock.monotonic():
             times.append(self._submit_at)
-        return min(times, default=None)
+        return min(times, default=math.inf)
 
     def collect(self) -> list[Finished]:
         """What has ended; for a child that died, a crash of what it ran.
@@ -278,7 +286,7 @@ class ChildExecutor(Executor):
         Raises :class:`FBTasksError` when the children cannot import the app and never could.
         """
         now = clock.monotonic()
-        for child in self._all():
+        for child in [*self._children]:
             child.speak()
             if self._hear(child):
                 self._end(child)
@@ -298,7 +306,7 @@ class ChildExecutor(Executor):
     def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
         """Ends the children: idle ones by closing their sockets, others at once. Returns what became of all claims."""
         idle = []
-        for child in self._all():
+        for child in self._children:
             self._hear(child)
             self._take_back(child)
             if child.ready and not child.running:
@@ -308,7 +316,7 @@ class ChildExecutor(Executor):
         for child in idle:
             while not child.process.wait(_GLANCE) and clock.monotonic() < until and not hurry():
                 pass
-        for child in self._all():
+        for child in [*self._children]:
             self._end(child, killed=True)
         done = [*self._ended, *(Finished(claim, RELEASED) for claim in self.take_back())]
         self._ended = []
@@ -326,19 +334,17 @@ class ChildExecutor(Executor):
 
     # One child
 
-    def _all(self) -> list[Child]:
-        return [*self._children, *self._extra]
-
     def _hear(self, child: Child) -> bool:
         """Takes in what the child has said since the last time. Returns whether it is dead."""
         was_ready = child.ready
-        ended, dead = child.read()
+        said, dead = child.read()
         if child.ready and not was_ready:
             self._starter.ready()
-        while child.reported:
-            self._note(child, child.reported.pop(0))
-        for each in ended:
-            self._take(child, each)
+        for each in said:
+            if isinstance(each, Ended):
+                self._take(child, each)
+            else:
+                self._note(child, each)
         return dead
 
     def _note(self, child: Child, said: Reported) -> None:
@@ -367,7 +373,7 @@ class ChildExecutor(Executor):
         elif child.one:  # stopped, and now out of its transaction, which may have been committed before
             outcome = ended.outcome if ended.recorded else run.outcome
             self._ended.append(Finished(run.claim, outcome, run.elapsed, ended.recorded))
-            child.is_to_end = True
+            child.apart = child.is_to_end = True
 
     def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
         """Notes that a child waits with a task that it has failed, unless that does not count any more."""
@@ -397,10 +403,9 @@ class ChildExecutor(Executor):
         used_up = most is not None and child.served >= most
         if memory is not None and child.served and not child.running:  # a new one may be larger from the start
             used_up = used_up or child.memory() > memory
-        if child in self._extra or used_up:
-            self._set_apart(child)
-            if not any(run.outcome is None or run.due < math.inf for run in child.running.values()):
-                self._end(child, killed=True, patience=1.0)
+        child.apart = child.apart or used_up
+        if child.apart and not any(run.outcome is None or run.due < math.inf for run in child.running.values()):
+            self._end(child, killed=True, patience=1.0)
 
     def _end(self, child: Child, *, killed: bool = False, patience: float = 0.0) -> None:
         """Ends a child, an idle one after *patience*, and says what became of all that it had.
@@ -424,23 +429,19 @@ class ChildExecutor(Executor):
                 if not child.one:  # it was said when it was stopped
                     continue
                 outcome = run.outcome
-            elif killed or not child.ready:
+            elif killed or not child.ready or task not in to_blame:
                 outcome = RELEASED
-            elif task in to_blame:
+            else:
                 logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
                 outcome = self._crash(how, len(to_blame) - 1)
-            elif child.one and to_blame:  # another one has ended the process
-                outcome = RELEASED
-            else:  # it was about to begin
-                outcome = self._crash(how, len(child.running) - 1, charged=False)
             if run.outcome is None:
-                outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, child.status.step_of(task))
+                outcome = self._ended_by(child, run, outcome)
             self._ended.append(Finished(run.claim, outcome, run.elapsed))
         if child.ready and not killed and not to_blame:
             logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
         child.close()
-        (self._extra if child in self._extra else self._children).remove(child)
+        self._children.remove(child)
         if not killed and not child.ready:
             self._starter.failed(child, how)
 
@@ -453,76 +454,82 @@ class ChildExecutor(Executor):
         elif begun and run.outcome is None:
             logger.error("%s ended with its process, %s; it is not called again.", run, how)
 
-    def _crash(self, how: str, others: int, *, charged: bool = True) -> Outcome:
+    def _crash(self, how: str, others: int) -> Outcome:
         why = f"its process ended {how} while it ran"
         if others:
             shared = "another task" if others == 1 else f"{others} other tasks"
             why = f"the process that it shared with {shared} ended {how}"
-        return Crashed(why, charged and not others, self._crash_limit)
+        return Crashed(why, not others, self._crash_limit)
 
     def _replenish(self, now: float) -> None:
-        while len(self._children) < self._count and now >= self._starter.next_start:
-            number = min(set(range(1, self._count + 1)) - {child.number for child in self._children})
+        while (missing := self._missing()) and now >= self._starter.next_start:
+            number = min(missing)
             child = self._starter.start(self._mode, number, self._slots)
             if child is None:
                 return
             self._children.append(child)
 
+    def _missing(self) -> set[int]:
+        """The numbers of the children that there should be and are not."""
+        return set(range(1, self._count + 1)) - {child.number for child in self._children if not child.apart}
+
     # Limits
 
     def _enforce(self, now: float) -> None:
-        for child in self._all():
+        for child in [*self._children]:
             for run in [run for run in child.running.values() if now >= run.due]:
                 if run.number in child.running:  # else it has ended meanwhile, perhaps with its child
                     self._enforce_on(child, run, now)
 
     def _enforce_on(self, child: Child, run: Run, now: float) -> None:
         if run.outcome is None:  # its time runs from now on when it has not begun; the status may be of an earlier run
-            if run.quiet is not None:
+            if run.quiet < math.inf:
                 run.beaten = max(run.beaten, child.status.beaten(run.number))
             run.begin(max(run.since, child.status.running().get(run.number, now)))
         if now < run.due or not self._still_runs(child, run):
             return
         if run.outcome is not None:
             self._lose_patience(child, run)
-        elif run.hard is not None and now >= run.since + run.hard:
-            self._stop_late(child, run)
+        elif run.failed is not None:
+            logger.error("%s is stopped: it has taken %g s.", run, HOOKS)
+            self._stop(child, run, RELEASED)
+        elif now >= run.since + run.hard:
+            logger.error("%s is stopped at its time_limit.", run)
+            self._stop(child, run, TimeLimitExceeded(f"it was stopped at its time_limit of {run.hard:g} s"))
         elif now >= run.silent_at:
             logger.error("%s is stopped: it has not said for %g s that it is at work.", run, run.quiet)
-            self._stop(child, run, self._limits.silent(run.claim, child.status.step_of(run.number)))
+            timeout = f"its heartbeat_timeout of {run.quiet:g} s"
+            error = HeartbeatTimeout(f"it was stopped, since it had not called self.heartbeat() for {timeout}")
+            self._stop(child, run, error)
         else:
             self._tell_late(child, run, now)
 
     def _tell_late(self, child: Child, run: Run, now: float) -> None:
         """Tells a task that its soft limit is over; the next of its calls, if there is one, has a time of its own."""
-        told, run.soft = run.soft is None, None
-        run.begin(run.since)
-        if run.soft_limit is not None and self._limits.invocation(run.claim).several:
-            run.due = min(run.due, now + run.soft_limit)
-        if not told:
+        if not run.is_told:
             child.interrupt(run, SOFT)
+        run.is_told = True
+        run.begin(run.since)
+        if invocation_of(self._tasks[run.claim.name]).several:
+            run.due = min(run.due, now + run.soft)
 
-    def _stop_late(self, child: Child, run: Run) -> None:
-        if run.failed is not None:
-            logger.error("%s is stopped: it has taken %g s.", run, HOOKS)
-            self._stop(child, run, RELEASED)
-        else:
-            logger.error("%s is stopped at its time_limit.", run)
-            self._stop(child, run, self._limits.exceeded(run.claim, child.status.step_of(run.number)))
+    def _ended_by(self, child: Child, run: Run, why: Outcome | TimeLimitExceeded) -> Outcome:
+        """The outcome of a run that ends by *why* in the call that it is in."""
+        task, step = self._tasks[run.claim.name], child.status.step_of(run.number)
+        outcome = stopped(task, run.claim, step, why) if isinstance(why, TimeLimitExceeded) else why
+        return invocation_of(task).ended(run.claim, outcome, step)
 
-    def _stop(self, child: Child, run: Run, outcome: Outcome) -> None:
+    def _stop(self, child: Child, run: Run, why: Outcome | TimeLimitExceeded) -> None:
         now = clock.monotonic()
         run.since = max(run.since, child.status.running().get(run.number, 0.0))
-        if run.failed is None:
-            step = child.status.step_of(run.number)
-            outcome = self._limits.invocation(run.claim).ended(run.claim, outcome, step)
+        outcome = self._ended_by(child, run, why) if run.failed is None else RELEASED
         if not child.one:
             run.outcome = outcome
             if run.failed is None:
                 self._ended.append(Finished(run.claim, outcome, run.elapsed))
             child.interrupt(run, STOP)
             run.due = now + _UNWIND
-        elif run.failed is None and self._limits.is_transactional(run.claim) and child.ready:
+        elif run.failed is None and self._tasks[run.claim.name].options.transactional and child.ready:
             run.outcome = outcome
             child.interrupt(run, STOP)  # its rows are free when it has rolled back
             run.due = now + _ROLLBACK
@@ -538,11 +545,5 @@ class ChildExecutor(Executor):
             self._end(child, killed=True)
             return
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
-        self._set_apart(child)
+        child.apart = True
         self._take_back(child)
-
-    def _set_apart(self, child: Child) -> None:
-        """Gives the child no more tasks; another one takes its place."""
-        if child in self._children:
-            self._children.remove(child)
-            self._extra.append(child)

@@ -18,7 +18,7 @@ from fbtasks.tasks.call import Claim, Failed, Outcome
 from fbtasks.worker.pools.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.processes import Process, leave_descriptors, starting
-from fbtasks.worker.pools.wire import HOOK, Assignment, Ended, Reported, pack_word
+from fbtasks.worker.pools.wire import HOOK, Assignment, Ended, Ready, Reported, pack_word
 
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
@@ -35,9 +35,9 @@ class Run:
 
     claim: Claim
     since: float
-    soft: float | None = None
-    hard: float | None = None
-    quiet: float | None = None
+    soft: float = math.inf
+    hard: float = math.inf
+    quiet: float = math.inf
     """For how long it may not say that it is at work."""
     due: float = math.inf
     """When a limit of it is over at the earliest; or patience, with one that was told to stop."""
@@ -49,19 +49,17 @@ class Run:
     """Of hooks: what their task has failed with."""
     slot: int | None = None
     """Of hooks: where the child waits to be told to call them; None: it does not, or was told."""
-
     beaten: float = 0.0
     """When it said last that it is at work, as far as is known."""
-    soft_limit: float | None = None
-    """The soft limit, of which *soft* is what is still to be told."""
+    is_told: bool = False
+    """Whether it was told that its soft limit is over."""
     sent: float = 0.0
     """When it was sent, or a little before."""
 
     def __post_init__(self) -> None:
         self.sent = self.since
         self.number = self.number or self.claim.id
-        self.soft_limit = self.soft
-        if self.soft is not None or self.hard is not None or self.quiet is not None:
+        if min(self.soft, self.hard, self.quiet) < math.inf:
             self.begin(self.since)
 
     def __str__(self) -> str:
@@ -74,16 +72,14 @@ class Run:
         So does that of another of its calls, when it is a run of several.
         """
         if since > self.since:
-            self.soft = self.soft_limit
+            self.is_told = False
         self.since = since
-        self.due = since + min((limit for limit in (self.soft, self.hard) if limit is not None), default=math.inf)
-        if self.quiet is not None:
-            self.due = min(self.due, self.silent_at)
+        self.due = min(math.inf if self.is_told else since + self.soft, since + self.hard, self.silent_at)
 
     @property
     def silent_at(self) -> float:
         """When it has been silent for too long, unless it says something before."""
-        return math.inf if self.quiet is None else max(self.since, self.beaten) + self.quiet
+        return max(self.since, self.beaten) + self.quiet
 
     @property
     def elapsed(self) -> float:
@@ -117,7 +113,7 @@ class Child:
                 self.status = ChildStatus(slots)
                 undo.callback(self.status.close)
                 leave_descriptors(self.status.file)
-                self.status.worker_id = worker_id
+                self.status.shared.worker_id = worker_id
                 files = (theirs.fileno(), self._taken.fileno(), self.status.file)
                 arguments = (os.getpid(), *files, mode, app_path, number, slots, log)
                 self.started = clock.monotonic()
@@ -132,6 +128,8 @@ class Child:
         self.ready = False
         self.stuck = False
         """Whether what it runs takes so long that nothing should wait for it; until it says something."""
+        self.apart = False
+        """Whether it gets no more tasks, and ends when what runs in it has ended: another one takes its place."""
         self.is_to_end = False
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
@@ -142,8 +140,6 @@ class Child:
         """Why it cannot go on although it lives: the worker kills it."""
         self._next_look = 0.0
         self._hearing = Hearing(self._socket, longest)
-        self.reported: list[Reported] = []
-        """What its tasks have said to features, until it is taken out of here."""
         self.unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
@@ -191,28 +187,26 @@ class Child:
             while self.unsent:
                 self.unsent = self.unsent[self._socket.send(self.unsent, socket.MSG_DONTWAIT) :]
 
-    def read(self) -> tuple[list[Ended], bool]:
-        """What has ended since the last time, and whether the child is dead."""
+    def read(self) -> tuple[list[Ended | Reported], bool]:
+        """What has ended and was said to features since the last time, and whether the child is dead."""
         dead = self.process.ended  # asked first: what it said before it died is still read
         unheard = self._look()
         messages, over = self._hearing.messages()
         if over and not dead:
             self.fault = self.fault or self._hearing.junk or _CUT_OFF
-        ended: list[Ended] = []
+        said: list[Ended | Reported] = []
         for message in messages:
-            if isinstance(message, Ended):
-                ended.append(message)
-            elif isinstance(message, Reported):
-                self.reported.append(message)
+            if not isinstance(message, Ready):
+                said.append(message)
             elif self.ready:
                 self.fault = self.fault or "it said again whether it is ready"
             else:
                 self.ready, self.message, self.for_now = not message.why_not, *message
-        if ended:
-            self.stuck = False
-        if unheard and not dead and not self.fault and not unheard.issubset(each.task for each in ended):
+        ended = {each.task for each in said if isinstance(each, Ended)}
+        self.stuck = self.stuck and not ended
+        if not dead and not self.fault and not unheard <= ended:
             self.fault = "it said how a task had ended in a way that was not heard"
-        return ended, dead or bool(self.fault)
+        return said, dead or bool(self.fault)
 
     def _look(self) -> set[int]:
         """From time to time: the runs whose ends have been said by now, and were not read before."""

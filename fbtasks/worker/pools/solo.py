@@ -16,7 +16,7 @@ from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import RELEASED, Claim, Failed, Finished, Reason, Requeue, Several, Succeeded, extra_of
 from fbtasks.tasks.request import Reports
 from fbtasks.worker.pools.base import Executor
-from fbtasks.worker.pools.limits import HOOKS, Limits
+from fbtasks.worker.pools.limits import HOOKS
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -38,7 +38,6 @@ class SoloExecutor(Executor):
 
     def __init__(self, app: FBTasks) -> None:
         self._alarm = AlarmInterrupts()
-        self._limits = Limits(app)
         self._runner = Runner(app, interrupts=self._alarm, reports=_Beats(self._alarm))
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
@@ -75,11 +74,11 @@ class SoloExecutor(Executor):
     def submit(self, claims: Sequence[Claim]) -> list[Claim]:
         """Runs the one claim to its end."""
         (claim,) = claims
-        self._alarm.limits = self._limits.of(claim)
+        options = self._runner.app.tasks[claim.name].options
+        self._alarm.limits = options.soft_time_limit, options.time_limit, options.heartbeat_timeout
         self.running = claim
-        task = self._runner.app.tasks.get(claim.name)
-        transactional = task is not None and task.options.transactional
-        finished, failure, _, _, retried = (self._transactional if transactional else self._runner).run(claim)
+        runner = self._transactional if options.transactional else self._runner
+        finished, failure, _, _, retried = runner.run(claim)
         self._runner.call_hooks("on_retry", retried)
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):

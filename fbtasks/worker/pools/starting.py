@@ -7,12 +7,14 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import FBTasksError
+from fbtasks.timing import Backoff
 from fbtasks.worker.pools.process import Child
 from fbtasks.worker.pools.processes import CannotStart
 
 logger = logging.getLogger(__name__)
-_PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds before a child is started again after so many failures to start."""
+_FIRST: Final = 0.1
+_LAST: Final = 30.0
+"""Seconds before a child is started again that could not be: three times as many each time, up to the latter."""
 _FIRST_TRIES: Final = 3
 """Children that may die while they import the app, before any has been ready, until the app is to blame."""
 
@@ -32,11 +34,11 @@ class Starter:
         self._was_ready = False
         self._failures = 0
         """Children in a row that have failed to become ready."""
-        self._failed_at = 0.0
+        self._failed_at = self._pause = 0.0
         self._short_since = 0.0
         """Since when the machine has no room for a child."""
-        self._refusals = 0
-        """Attempts since then."""
+        self._refused = Backoff(_FIRST, _LAST, 3.0)
+        self._failed = Backoff(_FIRST, _LAST, 3.0)
         self._said = ""
 
     def start(self, mode: str, number: int, slots: int) -> Child | None:
@@ -44,31 +46,30 @@ class Starter:
         try:
             child = Child(mode, self._app_path, self.worker_id, number, slots, self._log, self._longest, self._folder)
         except CannotStart as error:
-            self._refused(error)
+            self._wait_for_room(str(error))
             return None
-        if self._refusals:
+        if self._said:
             logger.warning("Child processes can be started again after %.1f s.", clock.monotonic() - self._short_since)
-            self._refusals, self._said = 0, ""
+            self._refused.reset()
+            self._said = ""
         child.status.database = self.database
         return child
 
-    def _refused(self, error: CannotStart) -> None:
+    def _wait_for_room(self, why: str) -> None:
         now = clock.monotonic()
-        if not self._refusals:
+        if not self._said:
             self._short_since = now
-        self.next_start = now + _pause_after(self._refusals)
-        self._refusals += 1
-        if str(error) != self._said:
-            self._said = str(error)
+        self.next_start = now + self._refused.next()
+        if why != self._said:
+            self._said = why
             logger.error(
-                "No child process can be started: %s The worker tries again, with pauses of up to %g s.",
-                error,
-                _PAUSES[-1],
+                "No child process can be started: %s The worker tries again, with pauses of up to %g s.", why, _LAST
             )
 
     def ready(self) -> None:
         """A child has become ready."""
         self._was_ready, self._failures = True, 0
+        self._failed.reset()
 
     def failed(self, child: Child, how: str) -> None:
         """A child has ended that did not become ready: another one is started after a while.
@@ -77,16 +78,12 @@ class Starter:
         have died without a word, one after the other.
         """
         message = child.message or f"a child process ended {how} while it imported the app."
-        pause = _pause_after(self._failures)
         if child.started > self._failed_at:  # else it died together with the one before
             self._failures += 1
+            self._pause = self._failed.next()
         self._failed_at = clock.monotonic()
         if not self._was_ready and not child.for_now and (child.message or self._failures >= _FIRST_TRIES):
             raise FBTasksError(message)
-        self.next_start = self._failed_at + pause
+        self.next_start = self._failed_at + self._pause
         what = "replaced" if self._was_ready else "started"
-        logger.error("A child process could not be %s: %s Trying again in %g s.", what, message, pause)
-
-
-def _pause_after(failures: int) -> float:
-    return _PAUSES[min(failures, len(_PAUSES) - 1)]
+        logger.error("A child process could not be %s: %s Trying again in %g s.", what, message, self._pause)

@@ -103,7 +103,7 @@ def test_a_rate_is_shown_as_it_is_written(rate):
 def test_what_an_operator_sets_counts_at_once_and_outlasts_deployments(app, claim, end):
     limited(app).delay_many([(1,)] * 20)
     assert len(claim()) == 2
-    changed = service.change(app.database, "customer", service.Change(at_once=5))
+    changed = service.change(app.database, "customer", at_once=5)
     assert (changed.at_once, changed.code_at_once, changed.set) == (5, 2, ["at_once"])
     running = claim()
     assert len(running) == 3
@@ -123,7 +123,7 @@ def test_a_lowered_limit_lets_none_in_until_what_is_in_fits(app, claim, end):
     limited(app, 5).delay_many([(1,)] * 20)
     running = claim()
     assert len(running) == 5
-    service.change(app.database, "customer", service.Change(at_once=1))
+    service.change(app.database, "customer", at_once=1)
     end(running[:4])
     assert claim() == []
     end(running[4:])
@@ -134,13 +134,13 @@ def test_a_rate_is_set_with_its_burst(app, claim):
     app.limit("sms", rate="1/h")
     app.task(name="send", limits="sms")(lambda n: None).delay_many([(n,) for n in range(10)])
     assert len(claim()) == 1
-    row = service.change(app.database, "sms", service.Change(rate="1000/s", burst=1000))
+    row = service.change(app.database, "sms", rate="1000/s", burst=1000)
     assert (row.rate, row.burst, row.set) == ("1000/s", 1000, ["rate", "burst"])
     execute(app, "UPDATE QUEUE_GATE SET FREE_US = 0")  # the token of the hour has been waited for
     assert len(claim()) == 9
-    row = service.change(app.database, "sms", service.Change(burst=7))
+    row = service.change(app.database, "sms", burst=7)
     assert (row.rate, row.burst) == ("1000/s", 7)
-    assert service.change(app.database, "sms", service.Change(rate="100/s")).burst == 10
+    assert service.change(app.database, "sms", rate="100/s").burst == 10
 
 
 @pytest.mark.parametrize("name", ["sms", "queue:default"])
@@ -153,7 +153,7 @@ def test_a_raised_rate_counts_at_once(app, claim, end, wait_for, name):
     send = app.task(name="send", limits="sms" if name == "sms" else None)(lambda: None)
     send.delay()
     end(wait_for(claim))
-    service.change(app.database, name, service.Change(rate="1/d"))
+    service.change(app.database, name, rate="1/d")
     send.delay_many([()] * 4)
     end(wait_for(claim))
     assert claim() == []
@@ -183,7 +183,7 @@ def test_what_cannot_be_set_is_refused_with_the_reason(app, move, name, said, wa
     app.migrate()
     sync(app)
     with pytest.raises(ConfigurationError, match=wanted):
-        service.change(app.database, name, service.Change(**said))
+        service.change(app.database, name, **said)
     assert all(row.set == [] for row in listed(app).values())
 
 
@@ -200,7 +200,7 @@ def test_a_limit_that_becomes_a_rate_loses_what_was_set_and_keeps_its_place_amon
     limited(app)
     app.migrate()
     sync(app)
-    service.change(app.database, "customer", service.Change(at_once=9))
+    service.change(app.database, "customer", at_once=9)
     stages = [one(app, "SELECT STAGE FROM QUEUE_LIMIT")]
     for said in ({"rate": "5/s"}, {"at_once": 4}):
         sync(app, [define_limit("customer", LimitOptions(**said))])
@@ -263,8 +263,8 @@ def test_the_limit_of_a_queue_is_listed_set_and_kept(app, claim, end):
     row = listed(app)["queue:default"]
     assert (row.kind, row.state, row.at_once, row.rate, row.inside, row.waiting) == ("queue", "active", 1, None, 1, 8)
     with pytest.raises(ConfigurationError, match="'queue:default' has no rate: give --rate as well"):
-        service.change(app.database, "queue:default", service.Change(burst=3))
-    row = service.change(app.database, "queue:default", service.Change(at_once=4, rate="100/h", burst=3))
+        service.change(app.database, "queue:default", burst=3)
+    row = service.change(app.database, "queue:default", at_once=4, rate="100/h", burst=3)
     assert (row.at_once, row.rate, row.burst, row.set) == (4, "100/h", 3, ["at_once", "rate", "burst"])
     again = FBTasks(app.name, app.settings.url)
     again.queue("default", at_once=2)

@@ -177,8 +177,8 @@ def test_where_there_is_no_worker(tmp_path):
     ("given", "error", "message"),
     [
         ({"meta": object()}, SerializationError, "the progress of 't': meta"),
-        ({"meta": "x" * 8001}, PayloadTooLarge, "meta: 8,003 bytes as JSON, and there is room for 8,000. Store"),
-        ({"meta": {1}}, SerializationError, "What a task tells of its progress is always JSON"),
+        ({"meta": "x" * 8001}, PayloadTooLarge, "meta: 8,003 bytes when serialised; the most is 8,000. Store"),
+        ({"meta": {1}}, SerializationError, "It is always JSON"),
         ({"state": "SUCCESS"}, ConfigurationError, "state 'SUCCESS' is said of a task that does not run"),
         ({"state": ""}, ConfigurationError, "1 to 50 printable"),
         ({"task_id": "17"}, ConfigurationError, "task_id '17' is not the task that runs here"),

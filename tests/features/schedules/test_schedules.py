@@ -526,7 +526,7 @@ def test_what_operators_set_survives_new_code_and_is_taken_back(app, ran):
     app.add_periodic("note", cron="@daily", tz="Europe/Vienna", args=(1,), kwargs={"a": 1})
     sync(app)
     before = shown(app)
-    set_ = service.change(app.database, "note", service.Change(every=60, args=[2]))
+    set_ = service.change(app.database, "note", every=60, args=[2])
     assert (set_.cron, set_.every, set_.args, set_.kwargs, set_.set) == (None, 60, [2], {"a": 1}, ["every", "args"])
     assert set_.next - now(app) <= timedelta(minutes=1)
     with closing(restarted(app)) as later:
@@ -536,7 +536,7 @@ def test_what_operators_set_survives_new_code_and_is_taken_back(app, ran):
     back(app, timedelta(minutes=2))
     drain(app)
     assert [call[1:] for call in ran] == [((2,), {"a": 1})]
-    other = service.change(app.database, "note", service.Change(cron="0 5 * * *", tz="UTC"))
+    other = service.change(app.database, "note", cron="0 5 * * *", tz="UTC")
     assert (other.cron, other.every, other.tz) == ("0 5 * * *", None, "UTC")
     assert service.reset(app.database, "note") == before.__class__(
         **{name: getattr(before, name) for name in before.__slots__} | {"last": other.last}
@@ -557,7 +557,7 @@ def test_what_operators_cannot_set(app, change, said):
     app.add_periodic("note", cron="@daily")
     sync(app)
     with pytest.raises(ConfigurationError, match=said.replace("*", r"\*")):
-        service.change(app.database, "note", service.Change(**change))
+        service.change(app.database, "note", **change)
     assert shown(app).set == []
 
 
@@ -584,7 +584,7 @@ def test_a_worker_that_has_an_older_definition_does_not_tick_by_it(app):
     back(app, HOUR)
     with app.database.session() as session:
         ((active,), _) = schedules.due(session, 10)
-        service.change(app.database, "note", service.Change(args=[9]))
+        service.change(app.database, "note", args=[9])
         done = session.run(lambda t: schedules.tick(t, active, active.next, active.next, active.next + HOUR))
     assert done is schedules.Done.CHANGED
     assert tick(app)

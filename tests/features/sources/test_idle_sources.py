@@ -33,6 +33,7 @@ class Idle:
         self._now = 1000.0
         self.statements = Counter()
         monkeypatch.setattr(clock, "monotonic", lambda: self._now)
+        monkeypatch.setattr(clock, "within", lambda seconds: self._now + seconds)  # not at random
         monkeypatch.setattr(Loop, "events_arrive", lambda _loop: True)  # as where nothing is wrong
         for way in ("rows", "sql", "packed"):
             monkeypatch.setattr(Transaction, way, self._counting(getattr(Transaction, way)))

@@ -449,14 +449,14 @@ def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them
 
     with closing(FBTasks("keeper", url)) as other, other.database.session() as keeper:
 
-        def between(*given):
-            found = write(*given)
+        def between(*given, **options):
+            found = write(*given, **options)
             before.append(one(app, "SELECT COUNT(*) FROM QUEUE_HANDLER"))
             Keeper(other).turn(keeper)
             return found
 
-        write = applying.subscriptions._write
-        monkeypatch.setattr(applying.subscriptions, "_write", between)
+        write = applying.subscriptions.subscribe
+        monkeypatch.setattr(applying.subscriptions, "subscribe", between)
         if way == "apply":
             service.apply(app.database, app.name, app.features["sources"].feeds())
         else:

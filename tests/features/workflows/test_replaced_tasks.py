@@ -114,8 +114,8 @@ def test_nothing_of_the_task_is_left(app, steps):
 def test_the_workflow_is_shown_with_what_came_before(app, steps):
     result = (steps.add.s(1) | steps.swap.s("chain") | steps.add.s(1)).delay()
     drain(app)
-    nodes = workflows.get_workflow(app.database, result.id)
-    assert [(level, node.name) for level, node in workflows.outline(nodes)] == [(0, "add")] * 4
+    _, nodes = workflows.find_workflow(app.database, result.id)
+    assert [(level, node.name) for level, node, _ in workflows.outline(nodes)] == [(0, "add")] * 4
 
 
 def test_a_large_payload_of_the_new_end(app, steps):

@@ -594,8 +594,8 @@ def test_a_workflow_is_shown_as_a_tree(app, url, steps, capsys):
     result = (add.s(1) | group(add.s(2), inner, steps.boom.s()) | body | add.s("!")).delay()
 
     def shown(id):
-        nodes = workflows.get_workflow(app.database, id)
-        names = [f"{'  ' * level}{node.name} {node.state}" for level, node in workflows.outline(nodes)]
+        _, nodes = workflows.find_workflow(app.database, id)
+        names = [f"{'  ' * level}{node.name} {node.state}" for level, node, _ in workflows.outline(nodes)]
         assert len(names) == len(nodes)
         return names
 
@@ -658,7 +658,7 @@ def test_equal_members_are_shown_as_one_line(app, url, steps, capsys):
     assert lines.count("more: boom failed") == 1
     assert lines[-2] == "end of the group failed"
     assert lines[-1].startswith("text failed")
-    nodes = workflows.get_workflow(app.database, result.id)
+    _, nodes = workflows.find_workflow(app.database, result.id)
     folded = workflows.fold(workflows.outline(nodes))
     assert sum(line.more or 1 for line in folded) == len(nodes)
     lines, said = shown(result.id, "--limit", "3")

@@ -159,7 +159,7 @@ def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[lis
                 counts.append(routed)
         else:
             for group in chunks(map(_pack, some)):
-                packed, number = transaction.call("FBTASKS_CELERY_API.PUBLISH_PACKED", b"".join(group))
+                packed, number = transaction.call("FBTASKS_CELERY_API.PUBLISH_PACKED", group)
                 counts.extend(int(packed[at : at + 6]) for at in range(0, len(packed), 6))
     return counts, number
 

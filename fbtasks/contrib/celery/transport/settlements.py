@@ -105,7 +105,7 @@ class Settlements:
             try:
                 try:
                     for group in chunks(records):
-                        self._settle(consumer_id, b"".join(group))
+                        self._settle(consumer_id, group)
                 except (ConflictError, StatementRefused):  # because of one of them
                     self._write_each(consumer_id, records)
                 records = []

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from fbtasks.database.values import as_naive_utc
 from fbtasks.errors import (
     AuthenticationError,
     ConflictError,
@@ -22,7 +23,7 @@ from fbtasks.features.sources.deploy.comparing import Comparison, Found, Wanted,
 from fbtasks.features.sources.deploy.comparing import Step as Step
 from fbtasks.features.sources.feeds import Definition, digest
 from fbtasks.features.sources.kinds.polled import PollSource
-from fbtasks.features.sources.store import condition, ddl, polling, subscriptions
+from fbtasks.features.sources.store import condition, ddl, polling, subscriptions, triggers
 from fbtasks.features.sources.store.capture import Capture, resolve
 from fbtasks.features.sources.store.ddl import Connection as Connection
 from fbtasks.features.sources.store.ddl import Trigger
@@ -88,7 +89,7 @@ def text_hashes(wanted: Iterable[Wanted], rows: Iterable[Row]) -> dict[str, str]
 
 def _text_hash(subscription: int, wanted: Wanted) -> str:
     assert wanted.capture is not None
-    return digest(ddl.text(subscription, wanted.definition.name, wanted.definition.feed.queue, wanted.capture))
+    return digest(triggers.trigger(subscription, wanted.definition.name, wanted.definition.feed.queue, wanted.capture))
 
 
 def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tuple[list[Step], dict[str, str]]:
@@ -235,13 +236,13 @@ def _rights_for(session: Session, subscription: int, capture: Capture) -> list[s
     """Returns the statements that grant a trigger what its new condition needs, as an inactive one shows."""
     if capture.source.when is None:
         return []
-    number = subscriptions.new_number(session)
-    session.run(lambda t: ddl.put_trial(t, number, capture))
+    number = session.run(lambda t: t.value("subscription_number"))
+    own, trial = ddl.trigger_name(subscription), ddl.trigger_name(number)
+    session.run(lambda t: t.script(triggers.trial(capture, trial)))  # inactive, with nothing but the condition
     try:
         found = condition.rights_of_condition(session, number)
     finally:
-        session.run(lambda t: ddl.drop(t, number))
-    own, trial = ddl.trigger_name(subscription), ddl.trigger_name(number)
+        ddl.drop(session, number)
     return [f"{each.removesuffix(trial)}{own}" for each in found]
 
 
@@ -274,8 +275,8 @@ def _activate(transaction: Transaction, number: int | None, ending: Iterable[Row
 
 def _change(transaction: Transaction, row: Row, *, active: bool) -> None:
     """Activates the trigger of *row*, or has it inactive. Since when is to be noted after the commit."""
-    subscriptions.note_changing(transaction, row.id)
-    (ddl.activate if active else ddl.deactivate)(transaction, row.id)
+    transaction.execute("subscription_changing", row.id)
+    ddl.activate(transaction, row.id, active=active)
 
 
 def _note(session: Session, row: Row) -> None:
@@ -322,7 +323,7 @@ def finish(session: Session) -> dict[int, Remains]:
     triggers, rows = ddl.found(session), subscriptions.read(session)
     for number in triggers.keys() - {row.id for row in rows}:
         if not triggers[number].active:  # a trial that was broken off
-            session.run(lambda t, n=number: ddl.drop(t, n))  # type: ignore[misc]
+            ddl.drop(session, number)
     for row in rows:
         trigger = triggers.get(row.id)
         if row.is_live:
@@ -330,7 +331,12 @@ def finish(session: Session) -> dict[int, Remains]:
         older = [] if trigger is None else ddl.older_connections(session, _since(session, row))
         if row.state != "dropped":
             # One that still fires has no successor yet: that was broken off.
-            if _fires(trigger) or older or _may_be_raised(session, row) or not subscriptions.is_done(session, row.id):
+            if _fires(trigger) or older:
+                continue
+            # A transaction may still see the handler of an event that another one has replaced.
+            if row.kind == "event" and session.read("source_transactions", as_naive_utc(_since(session, row))):
+                continue
+            if not subscriptions.is_done(session, row.id):
                 continue
             begin_drop(session, Found(row, trigger))
         erased = subscriptions.erase(session, row.id)
@@ -338,17 +344,12 @@ def finish(session: Session) -> dict[int, Remains]:
             found[row.id] = Remains(older, not erased)
             continue
         if trigger is not None:
-            session.run(lambda t, number=row.id: ddl.drop(t, number))  # type: ignore[misc]
+            ddl.drop(session, row.id)
         while not session.call("FBTASKS_SOURCES_OWNER.FORGET_SUBSCRIPTION", row.id):
             if not subscriptions.erase(session, row.id):
                 found[row.id] = Remains([], True)
                 break
     return found
-
-
-def _may_be_raised(session: Session, row: Row) -> bool:
-    """Whether a transaction is left that may see the handler of an event that another one has replaced."""
-    return row.kind == "event" and bool(ddl.older_transactions(session, _since(session, row)))
 
 
 def _since(session: Session, row: Row) -> datetime:
@@ -373,16 +374,20 @@ def register(session: Session, app: str, definitions: Iterable[Definition], *, a
     """
     plan, problems = compare_registered(session, app, definitions, alone=alone)
     for want in plan.create.values():
-        session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
+        _handle(session, want)
     for want, found in plan.change.values():
         replaced = replaces(want, found.row)
-        former, succeeds = (None, found.row.id) if replaced else (found.row.id, None)
-        session.run(lambda t, w=want, f=former, s=succeeds: subscriptions.handle(t, w.definition, w.source, f, s))  # type: ignore[misc]
+        _handle(session, want, *((None, found.row.id) if replaced else (found.row.id, None)))
     _hand_on_events(session, plan)
     for found in plan.orphans.values():
         if found.row.state != "orphaned":
             session.call("FBTASKS_SOURCES.UNHANDLE", found.row.id, found.row.app)
     return problems
+
+
+def _handle(session: Session, want: Wanted, former: int | None = None, succeeds: int | None = None) -> None:
+    given = want.definition, want.source, former, succeeds
+    session.run(lambda t: subscriptions.subscribe(t, *given, as_worker=True))
 
 
 def compare_registered(

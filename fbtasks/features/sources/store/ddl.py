@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fbtasks.database.values import as_utc
 from fbtasks.features.sources.store import triggers
@@ -35,11 +35,6 @@ class Connection:
     address: str | None
 
 
-def text(subscription: int, task: str, queue: str, capture: Capture) -> str:
-    """The text of the trigger, active."""
-    return triggers.trigger(subscription, task, queue, capture)
-
-
 def put(transaction: Transaction, subscription: int, task: str, queue: str, capture: Capture, *, active: bool) -> None:
     """Makes or replaces the trigger, with the rights that it needs: those are there before it fires."""
     transaction.script(triggers.trigger(subscription, task, queue, capture, active=active))
@@ -47,24 +42,17 @@ def put(transaction: Transaction, subscription: int, task: str, queue: str, capt
         transaction.script(statement)
 
 
-def put_trial(transaction: Transaction, subscription: int, capture: Capture) -> None:
-    """Makes an inactive trigger with nothing but the condition of *capture*, under the name of a *subscription*'s."""
-    transaction.script(triggers.trial(capture, trigger_name(subscription)))
+def activate(transaction: Transaction, subscription: int, *, active: bool = True) -> None:
+    """Has statements that are prepared from the commit on fire the trigger, or not.
+
+    Its rights stay, for those prepared before.
+    """
+    transaction.script(f"ALTER TRIGGER {trigger_name(subscription)} {'ACTIVE' if active else 'INACTIVE'}")
 
 
-def activate(transaction: Transaction, subscription: int) -> None:
-    """Has statements that are prepared from the commit on fire the trigger."""
-    transaction.script(f"ALTER TRIGGER {trigger_name(subscription)} ACTIVE")
-
-
-def deactivate(transaction: Transaction, subscription: int) -> None:
-    """Has statements that are prepared from the commit on not fire it. Its rights stay, for those prepared before."""
-    transaction.script(f"ALTER TRIGGER {trigger_name(subscription)} INACTIVE")
-
-
-def drop(transaction: Transaction, subscription: int) -> None:
+def drop(session: Session, subscription: int) -> None:
     """Drops the trigger and its rights: a statement prepared before that still fires it would fail from then on."""
-    transaction.script(f"DROP TRIGGER {trigger_name(subscription)}")
+    session.sql(f"DROP TRIGGER {trigger_name(subscription)}")
 
 
 def found(session: Session) -> dict[int, Trigger]:
@@ -76,19 +64,10 @@ def found(session: Session) -> dict[int, Trigger]:
 
 def older_connections(session: Session, moment: datetime) -> list[Connection]:
     """The connections, but for the session's own, that were there before *moment*, as far as its user may see them."""
-    return _connections(session.read("source_connections", moment.replace(tzinfo=None)))
-
-
-def older_transactions(session: Session, moment: datetime) -> list[Connection]:
-    """The connections, but for the session's own, with a transaction that was there before *moment*."""
-    return _connections(session.read("source_transactions", moment.replace(tzinfo=None)))
-
-
-def _connections(rows: Iterable[tuple[Any, ...]]) -> list[Connection]:
     return [
         Connection(number, user, as_utc(since), *rest)
-        for number, user, since, *rest in rows
-    ]  # fmt: skip
+        for number, user, since, *rest in session.read("source_connections", moment.replace(tzinfo=None))
+    ]
 
 
 def disconnect(session: Session, connections: Iterable[Connection]) -> None:

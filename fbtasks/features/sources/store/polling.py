@@ -9,7 +9,7 @@ from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.kinds.rows import reason
 from fbtasks.features.sources.store.polls import Poll, Statements, resolve
 from fbtasks.features.sources.store.tables import Catalog
-from fbtasks.firebird.session import READ, Session, Transaction
+from fbtasks.firebird.session import READ, Session, Transaction, database_info
 
 MOST_ENDS: Final = 500
 """Ends that are written in one transaction."""
@@ -177,7 +177,9 @@ def _oldest(session: Session, transaction: Transaction) -> int:
 
     To be asked before the table is read: what has not ended then may have ended when the statement sees the table.
     """
-    first, active = session.oldest_transactions()
+    first, active = database_info(
+        session.connection, "OLDEST_TRANSACTION", "OLDEST_ACTIVE"
+    )  # between: dead, or prepared
     return active if active - first <= 1 else int(transaction.call("FBTASKS_POLLS.OLDEST", first, active))
 
 

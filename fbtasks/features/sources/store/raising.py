@@ -26,7 +26,7 @@ def raise_event(
     event_name("event", event)
     if order_key is not None:
         _check_order_key(order_key, start)
-    text = app.serializer.dump_event(data, event=event)
+    text = app.serializer.dump_json(data, f"event {event!r}", "data").decode()
     when = moment_of("start", start, app.settings.timezone)
     delay = when // timedelta(milliseconds=1) if isinstance(when, timedelta) else None
     moment = None if when is None or isinstance(when, timedelta) else as_naive_utc(when)

@@ -122,41 +122,25 @@ def read(session: Session) -> list[Row]:
     ]
 
 
-def new_number(session: Session) -> int:
-    """A number that no subscription has."""
-    return int(session.run(lambda t: t.value("subscription_number")))
-
-
 def subscribe(
     transaction: Transaction,
     definition: Definition,
     source: str,
     former: int | None = None,
     succeeds: int | None = None,
+    *,
+    as_worker: bool = False,
 ) -> int:
     """Writes a new subscription, or a new version of *former*. Returns its id.
 
-    *source* is the real name of the table. One that it *succeeds* ends when what it has is done.
+    *source* is the real name of the table. One that it *succeeds* ends when what it has is done. *as_worker*: the
+    handler of an event or a poll, which a worker may write.
     """
     given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
-    return _write(transaction, "FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given)
-
-
-def handle(
-    transaction: Transaction,
-    definition: Definition,
-    source: str,
-    former: int | None = None,
-    succeeds: int | None = None,
-) -> int:
-    """The same for the handler of an event or a poll, as a worker may."""
-    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
-    return _write(transaction, "FBTASKS_SOURCES.HANDLE", *given)
-
-
-def _write(transaction: Transaction, name: str, *given: object) -> int:
     try:
-        return int(transaction.value(name, *given))
+        if as_worker:
+            return int(transaction.value("FBTASKS_SOURCES.HANDLE", *given))
+        return int(transaction.value("FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given))
     except DuplicateKey as error:  # another process says something of the queue for the first time, too
         raise ConflictError(str(error)) from error
 
@@ -164,11 +148,6 @@ def _write(transaction: Transaction, name: str, *given: object) -> int:
 def note_active(transaction: Transaction, subscription: int, text_hash: str) -> None:
     """Notes that the trigger, made of a text with that hash, is active since now. After the commit that made it so."""
     transaction.execute("subscription_active", text_hash, subscription)
-
-
-def note_changing(transaction: Transaction, subscription: int) -> None:
-    """Notes that the trigger is another one from the commit on; since when, :func:`note_active` is to note."""
-    transaction.execute("subscription_changing", subscription)
 
 
 def erase(session: Session, subscription: int) -> bool:

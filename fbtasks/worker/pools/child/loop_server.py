@@ -29,44 +29,39 @@ class LoopServer(ThreadServer):
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(self._link.slots, thread_name_prefix="task")
-        self._free = list(range(self._link.slots))
-        self._running: set[asyncio.Task[None]] = set()
-        self._over = loop.create_future()
-        self._taking = False
-        self._take(loop)
-        await self._over
-        while self._running:
-            await asyncio.wait(self._running)
+        self._free: asyncio.Queue[int] = asyncio.Queue()
+        for slot in range(self._link.slots):
+            self._free.put_nowait(slot)
+        running: set[asyncio.Task[None]] = set()
+        while True:
+            slot = await self._free.get()  # what has no slot yet may be taken back
+            if (assignment := await self._receive()) is None:
+                break
+            self._link.status.begin(slot, assignment.number)
+            job = asyncio.create_task(self._run(slot, assignment))
+            running.add(job)
+            job.add_done_callback(running.discard)
+        self._link.check()
+        while running:
+            await asyncio.wait(running)
         self._threads.shutdown()
 
-    @ending()
-    def _take(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begins tasks as long as there are free slots, and has itself called when there is more."""
-        link = self._link
-        try:
-            while self._free:
-                assignment = receive_task(link.tasks, wait=False)
-                if assignment is None:
-                    raise EOFError
-                slot = self._free.pop()
-                link.status.begin(slot, assignment.number)
-                job = loop.create_task(self._run(slot, assignment))
-                self._running.add(job)
-                job.add_done_callback(self._running.discard)
-        except BlockingIOError:
-            if not self._taking:
-                self._taking = True
-                loop.add_reader(link.tasks, self._take, loop)
-            return
-        except (EOFError, ConnectionResetError):
-            link.check()
-            if not self._over.done():
-                self._over.set_result(None)
-        if self._taking:
-            self._taking = False
-            loop.remove_reader(link.tasks)
+    async def _receive(self) -> Assignment | None:
+        """The next task; None when there will be none."""
+        loop, tasks = asyncio.get_running_loop(), self._link.tasks
+        while True:
+            try:
+                return receive_task(tasks, wait=False)
+            except BlockingIOError:
+                ready = loop.create_future()
+                loop.add_reader(tasks, ready.set_result, None)
+                try:
+                    await ready
+                finally:
+                    loop.remove_reader(tasks)
+            except ConnectionResetError:
+                return None
 
     async def _run(self, slot: int, assignment: Assignment) -> None:
         with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
@@ -75,9 +70,7 @@ class LoopServer(ThreadServer):
                 await self._in_thread(lambda: self.call_hooks(slot, number, self._runner.failure_of(claim, failed)))
             else:
                 await self._run_task(slot, claim)
-        self._free.append(slot)
-        if not self._taking and not self._over.done():
-            self._take(asyncio.get_running_loop())
+        self._free.put_nowait(slot)
 
     async def _run_task(self, slot: int, claim: Claim) -> None:
         task = self._runner.app.tasks.get(claim.name)

@@ -108,7 +108,7 @@ class Server:
             del self._connected[claim.id]
 
     def _who(self) -> int:
-        return self._link.status.worker_id
+        return self._link.status.shared.worker_id
 
     def cancel_statement(self, task: int) -> None:
         """Ends the statement that a transactional task is in, which no exception would interrupt."""
