@@ -6,10 +6,10 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_WORKFLOWS^
 
--- Makes a step ready that was awaiting: as if it were enqueued now. QUEUE is NULL when it is there no more.
+-- Makes a step ready that was awaiting, if it is still there: as if it were enqueued now.
 PRIVATE PROCEDURE STEP_READY (ID BIGINT)
-RETURNS (QUEUE QUEUE_NAME)
 AS
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE STATE SMALLINT;
     DECLARE HAS_HOLDS BOOLEAN;
@@ -26,6 +26,8 @@ BEGIN
         RETURNING QUEUE, STATE, HAS_HOLDS INTO :QUEUE, :STATE, :HAS_HOLDS;
     IF (STATE = 0 AND HAS_HOLDS) THEN
         EXECUTE PROCEDURE FBTASKS_CORE.MAKE_READY(ID);
+    ELSE IF (QUEUE IS NOT NULL) THEN
+        POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
 -- Forgets a step that is not going to run, without a trace.
@@ -42,23 +44,12 @@ PRIVATE PROCEDURE FOLLOW (NODE_ID BIGINT)
 AS
     DECLARE TO_ID BIGINT;
     DECLARE KIND SMALLINT;
-    DECLARE QUEUE QUEUE_NAME;
-    DECLARE LAST_QUEUE QUEUE_NAME = '';
 BEGIN
     FOR SELECT TO_ID, KIND FROM QUEUE_LINK WHERE FROM_ID = :NODE_ID INTO :TO_ID, :KIND DO
-    BEGIN
         IF (KIND >= 2) THEN
             EXECUTE PROCEDURE DROP_STEP(TO_ID);
         ELSE
-        BEGIN
-            EXECUTE PROCEDURE STEP_READY(TO_ID) RETURNING_VALUES QUEUE;
-            IF (QUEUE <> LAST_QUEUE) THEN
-            BEGIN
-                POST_EVENT 'fbtasks:queue:' || QUEUE;
-                LAST_QUEUE = QUEUE;
-            END
-        END
-    END
+            EXECUTE PROCEDURE STEP_READY(TO_ID);
 END^
 
 -- Looks whether a group has ended: VERDICT is 1 when its last member has, 2 when it fails, with CAUSE_ID. Who has the
@@ -141,7 +132,6 @@ AS
     DECLARE TO_ID BIGINT;
     DECLARE KIND SMALLINT;
     DECLARE ENDED SMALLINT;
-    DECLARE QUEUE QUEUE_NAME;
     DECLARE GROUP_ID BIGINT;
     DECLARE VERDICT SMALLINT;
 BEGIN
@@ -164,9 +154,7 @@ BEGIN
                 IF (KIND >= 2 AND CAUSE_STATE = 11) THEN
                 BEGIN
                     UPDATE QUEUE_LINK SET CAUSE_ID = :CAUSE_ID WHERE TO_ID = :TO_ID;
-                    EXECUTE PROCEDURE STEP_READY(TO_ID) RETURNING_VALUES QUEUE;
-                    IF (QUEUE IS NOT NULL) THEN
-                        POST_EVENT 'fbtasks:queue:' || QUEUE;
+                    EXECUTE PROCEDURE STEP_READY(TO_ID);
                 END
                 ELSE IF (KIND >= 2) THEN
                     EXECUTE PROCEDURE DROP_STEP(TO_ID);
@@ -273,8 +261,7 @@ BEGIN
     BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_LINK L JOIN QUEUE_TASK T ON T.ID = L.TO_ID WHERE L.FROM_ID = :ID)) THEN
             KEPT = 1;
-        GROUP_ID = NULL;
-        SELECT GROUP_ID FROM QUEUE_NODE WHERE NODE_ID = :ID INTO :GROUP_ID;
+        GROUP_ID = (SELECT GROUP_ID FROM QUEUE_NODE WHERE NODE_ID = :ID);
         ID = GROUP_ID;
     END
 END^
@@ -293,9 +280,8 @@ BEGIN
         ID = NULL;
         IF (GROUP_ID IS NOT NULL) THEN
         BEGIN
-            NUMBER = NULL;
-            SELECT FIRST 1 NUMBER FROM QUEUE_NODE WHERE GROUP_ID = :GROUP_ID
-                ORDER BY GROUP_ID DESC, DONE DESC, NUMBER DESC INTO :NUMBER;
+            NUMBER = (SELECT FIRST 1 NUMBER FROM QUEUE_NODE WHERE GROUP_ID = :GROUP_ID
+                ORDER BY GROUP_ID DESC, DONE DESC, NUMBER DESC);
             IF (NUMBER IS NULL) THEN
             BEGIN
                 DELETE FROM QUEUE_GROUP WHERE ID = :GROUP_ID;
