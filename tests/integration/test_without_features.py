@@ -186,7 +186,7 @@ def test_a_step_with_inputs_that_no_worker_takes_fails_of_what_it_lacks(bare, wh
     last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
     drain(bare)
     with bare.database.session() as session:
-        session.run(lambda t: t.call("FBTASKS_WORKER.FAIL_PARKED", -1000, 10))
+        session.run(lambda t: t.call("FBTASKS_WORKER.FAIL_PARKED", -1000, 10, None))
     with pytest.raises(UnknownTaskError, match="no worker has the feature workflows, which this task needs"):
         last.get(timeout=0)
 
