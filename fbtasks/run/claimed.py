@@ -12,7 +12,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
-from fbtasks.run.invocation import Failure, Note, Part, RunResult, invocation_of
+from fbtasks.run.invocation import Note, Part, RunResult, invocation_of
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
 from fbtasks.tasks.handlers import ON_FAILURE
 from fbtasks.tasks.middleware import run_through
@@ -164,7 +164,7 @@ class Run:
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
         outcome = Requeue(Reason.RETRY, delay, f"{failed.error_type}: {failed.message}", failed.error_type)
-        return self.ended(part, outcome)._replace(retried=(Failure(replace(request, connection=None), error),))
+        return self.ended(part, outcome)._replace(retried=((replace(request, connection=None), error),))
 
     def failed(self, part: Part, error: BaseException, *, outside: bool = False) -> RunResult:
         """The result of a call that has failed for good.

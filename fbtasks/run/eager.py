@@ -84,10 +84,10 @@ def run_eagerly(app: FBTasks, call: Call, inputs: tuple[Input, ...] = ()) -> Eag
             max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), content_type=call.content_type,
             payload=call.payload, task_id=task_id, wanted=True, inputs=inputs,
         )  # fmt: skip
-        finished, _, _, retried = runner.run(claim)
-        runner.tell_retried(retried)
+        ended = runner.run(claim)
+        runner.tell_retried(ended)
         tries += 1
-        match finished.outcome:
+        match ended.finished.outcome:
             case Requeue(Reason.RETRY):
                 continue
             case Requeue(Reason.SNOOZE, delay):

@@ -6,14 +6,14 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
 from fbtasks.run.claimed import Run, hooks_at
 from fbtasks.run.interrupts import Interrupts
-from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult
+from fbtasks.run.invocation import ONCE, Note, Part, RunResult
 from fbtasks.tasks.call import Claim, Finished, Reason, Requeue
 from fbtasks.tasks.request import SILENT, Reports, Request, running
 
@@ -165,11 +165,11 @@ class Runner:
 
     # Hooks
 
-    def tell_retried(self, retried: Iterable[Failure]) -> None:
+    def tell_retried(self, result: RunResult) -> None:
         """Calls the on_retry hooks of what is tried again."""
-        for each in retried:
-            with running(each.request):
-                self.tell("on_retry", each.request, each.error)
+        for request, error in result.retried:
+            with running(request):
+                self.tell("on_retry", request, error)
 
     def tell(self, end: str, request: Request, value: Any) -> None:
         """Calls the hooks of an *end* with the request and the result or exception. What they raise is logged."""

@@ -245,17 +245,14 @@ class Loop:
         if not self.drain.begun:
             return False
         lost = self.drain.replaced is not None and self.connection.session is None  # nothing can be recorded
-        return self.drain.over or not (self._runs_some() or (self._holds_some() and not lost))
-
-    def _runs_some(self) -> bool:
-        return bool(self._executor.busy())
+        return self.drain.over or not (self._executor.busy() or (self._holds_some() and not lost))
 
     def _holds_some(self) -> bool:
         return bool(self._dispatcher or self._outcomes or self._outcomes.kept or self._duties.under_way())
 
     def _burst_is_over(self, session: Session) -> bool:
         """Whether a burst has left nothing that is due. Says what it leaves: what waits for limits or other steps."""
-        if self._holds_some() or self._runs_some() or self._duties.pending():
+        if self._holds_some() or self._executor.busy() or self._duties.pending():
             self._burst.works()
         elif self._fetcher.looks_again:
             pass

@@ -73,8 +73,9 @@ class SoloExecutor(Executor):
         self._alarm.limits = options.soft_time_limit, options.time_limit, options.heartbeat_timeout
         self.running = claim
         runner = self._transactional if options.transactional else self._runner
-        finished, _, _, retried = runner.run(claim)
-        self._runner.tell_retried(retried)
+        result = runner.run(claim)
+        self._runner.tell_retried(result)
+        finished = result.finished
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
             finished = _given_back(finished)  # whatever it made of being stopped

@@ -64,19 +64,16 @@ class LoopServer(ThreadServer):
                 return None
 
     async def _run(self, slot: int, claim: Claim) -> None:
-        with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
-            await self._run_task(slot, claim)
-        self._free.put_nowait(slot)
-
-    async def _run_task(self, slot: int, claim: Claim) -> None:
         task = self.runner.app.tasks.get(claim.name)
-        if task is not None and task.is_async and not task.options.transactional:
-            result = await self.runner.run_async(claim, self.notes[slot])
-        else:
-            result = await self._in_thread(partial(self.run, slot, claim))
-        if result.retried:
-            await self._in_thread(partial(self.runner.tell_retried, result.retried))
-        self._link.end(slot, result)
+        with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
+            if task is not None and task.is_async and not task.options.transactional:
+                result = await self.runner.run_async(claim, self.notes[slot])
+            else:
+                result = await self._in_thread(partial(self.run, slot, claim))
+            if result.retried:
+                await self._in_thread(partial(self.runner.tell_retried, result))
+            self._link.end(slot, result)
+        self._free.put_nowait(slot)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Runs *work*, which raises nothing, in a thread, and returns what it returns.

@@ -50,7 +50,7 @@ class Server:
             while (claim := receive_task(link.tasks, wait=True)) is not None:
                 link.status.begin(slot, claim.id)
                 result = self.run(slot, claim)
-                self.runner.tell_retried(result.retried)
+                self.runner.tell_retried(result)
                 link.end(slot, result)
             link.check()
 
