@@ -742,7 +742,7 @@ BEGIN
                 || ''': start one that imports its module', 'no worker has the feature ' || LACKED
                 || ', which this task needs: start one of an app that has it') || ', then retry this task',
             NULL, NULL, NULL);
-        IF (HOOK IS NOT NULL AND NAME NOT LIKE '%:on_failure') THEN
+        IF (HOOK IS NOT NULL AND RIGHT(NAME, 11) <> ':on_failure') THEN
             EXECUTE PROCEDURE FBTASKS_CORE.CALL_HOOKS(ID, RETRIES, HOOK);
         SUSPEND;
         FAILED = FAILED + 1;
