@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,19 +17,20 @@ from fbtasks import timing as clock
 from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.run.invocation import invocation_of
-from fbtasks.tasks.call import RELEASED, Claim, Crashed, Finished, Outcome, Said
+from fbtasks.system.showing import name_of
+from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Reason, Requeue, Said, Several
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.channel import LONGEST
-from fbtasks.worker.pools.limits import stopped
 from fbtasks.worker.pools.process import Child, Run
 from fbtasks.worker.pools.starting import Starter
 from fbtasks.worker.pools.wire import Ended, Reported
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.app import FBTasks, Task
 
 logger = logging.getLogger(__name__)
+_RNG: Final = random.Random()  # noqa: S311  # jitter, not a secret
 _START_LIMIT: Final = 60.0
 _ROLLBACK: Final = 0.5
 """Seconds that a stopped task has to undo its open transaction in before its process is killed."""
@@ -440,7 +442,7 @@ class ChildExecutor(Executor):
     def _ended_by(self, child: Child, run: Run, why: Outcome | TimeLimitExceeded) -> Outcome:
         """The outcome of a run that ends by *why* in the call that it is in."""
         task, step = self._tasks[run.claim.name], child.status.step_of(run.claim.id)
-        outcome = stopped(task, run.claim, step, why) if isinstance(why, TimeLimitExceeded) else why
+        outcome = _stopped(task, run.claim, step, why) if isinstance(why, TimeLimitExceeded) else why
         return invocation_of(task).ended(run.claim, outcome, step)
 
     def _stop(self, child: Child, run: Run, why: Outcome | TimeLimitExceeded) -> None:
@@ -470,3 +472,15 @@ class ChildExecutor(Executor):
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
         child.apart = True
         self._take_back(child)
+
+
+def _stopped(task: Task[..., object], claim: Claim, step: int, error: TimeLimitExceeded) -> Outcome:
+    """What becomes of *claim*, stopped for *error* in its call number *step*: another try where its task says so."""
+    if claim.members:
+        return Several(tuple(_stopped(task, each, step, error) for each in claim.members))
+    tries = invocation_of(task).tries(claim, step) + 1
+    delay = task.policy.decide(error, tries, claim.max_tries, _RNG)
+    kind = name_of(type(error))
+    if delay is None:
+        return Failed(kind, str(error))
+    return Requeue(Reason.RETRY, delay, f"{kind}: {error}", kind)

@@ -78,7 +78,8 @@ BEGIN
 END^
 
 -- Cancels the task of QUEUE that has been ready for longest, of those of the lowest priority; that gives back its
--- place. What a source has brought is not dropped, nor a call of hooks. DROPPED is 0 when there is none that no other transaction holds.
+-- place. What a source has brought is not dropped, nor a call of hooks. DROPPED is 0 when there is none that no
+-- other transaction holds.
 PRIVATE PROCEDURE DROP_OLDEST (QUEUE QUEUE_NAME)
 RETURNS (DROPPED SMALLINT)
 AS
