@@ -120,7 +120,7 @@ BEGIN
         IF (HAS_HOLDS) THEN
             EXECUTE PROCEDURE FBTASKS_CORE.MAKE_READY(ID);
         ELSE
-            UPDATE QUEUE_TASK SET STATE = 0 WHERE CURRENT OF DUE;
+            UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = :ID;  -- by its key: a standby does not find what this may make
         PROMOTED = PROMOTED + 1;
         IF (QUEUE <> LAST_QUEUE) THEN
             POST_EVENT 'fbtasks:queue:' || QUEUE;
