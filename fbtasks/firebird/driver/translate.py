@@ -218,7 +218,7 @@ def _has(error: BaseException | None, codes: set[int]) -> bool:
 
 
 class Translated:
-    """Translates what the block raises. Not a generator: each statement has one, and this takes a third of the time."""
+    """Translates what the block raises. Not a generator: each statement has one, and this takes a quarter of the time."""
 
     __slots__ = ("_connecting", "_url")
 
