@@ -20,7 +20,7 @@ def resolved(app, table, **options):
     """The definition and the table, brought together; its condition compiles."""
     with app.database.session() as session:
         capture = resolve(ChangeSource(table=table, **options), Catalog(session).describe(table))
-        condition.check_condition(session, capture)
+        condition.check(session, capture)
     return capture
 
 
@@ -28,9 +28,6 @@ def listen(app, table, *, number=1, task="shop.changed", queue="default", **opti
     """Makes the trigger of a subscription, with its rights."""
     capture = resolved(app, table, **options)
     script(app, triggers.trigger(number, task, queue, capture), *triggers.grants(number))
-    with app.database.session() as session:
-        needed = condition.rights_of_condition(session, number)
-    script(app, *needed)
 
 
 def logged(app, number=1):

@@ -40,7 +40,13 @@ class Sources(Feature):
         """The tasks that a source feeds, as they are deployed."""
         settings, tasks = self.app.settings, self.app.tasks.values()
         return [
-            Feed(task.name, task.options.queue or settings.default_queue, task.options.priority, task.subscription)
+            Feed(
+                self.app.name,
+                task.name,
+                task.options.queue or settings.default_queue,
+                task.options.priority,
+                task.subscription,
+            )
             for task in tasks
             if isinstance(task, FedTask) and task.subscription is not None
         ]

@@ -20,7 +20,7 @@ from fbtasks.errors import (
 )
 from fbtasks.feature import Duty, Worker
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.features.sources.feeds import Definition, poll_source
+from fbtasks.features.sources.feeds import poll_source
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.kinds.rows import reason
 from fbtasks.features.sources.store import polling
@@ -167,8 +167,7 @@ class TablePoll:
         if self._number is not None:
             return known
         feed = next(feed for feed in app.features["sources"].feeds() if feed.name == name)
-        digest = Definition(app.name, feed).hash
-        if any(each.hash == digest and each.state != "orphaned" and not each.ends for each in known):
+        if any(each.hash == feed.hash and each.state != "orphaned" and not each.ends for each in known):
             return known
         found = [(each.hash, each.state == "orphaned") for each in known if not each.ends]
         self._found = found if self._found is None else self._found

@@ -6,45 +6,32 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
-from fbtasks.features.sources.subscription import Delivery, EventSource, Kind, Source, Subscription
-
-_ORDERINGS: Final = {"key": "key", "total": "total", None: "none"}
+from fbtasks.features.sources.subscription import EventSource, Kind, Source, Subscription
 
 
-class Feed(NamedTuple):
-    """A task of an app, and what feeds it."""
+@dataclass(frozen=True)
+class Feed:
+    """A task of an app, and what feeds it: a row of QUEUE_SUBSCRIPTION as the code says it."""
 
+    app: str
     name: str
     queue: str
     priority: int
     subscription: Subscription
 
-
-@dataclass(frozen=True)
-class Definition:
-    """A feed as a row of QUEUE_SUBSCRIPTION."""
-
-    app: str
-    feed: Feed
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return self.feed.name
-
     @property
     def kind(self) -> Kind:
         """What feeds it."""
-        return self.feed.subscription.kind
+        return self.subscription.kind
 
     @property
     def source(self) -> Source:
         """The table or the event."""
-        return self.feed.subscription.source
+        return self.subscription.source
 
     @property
     def source_name(self) -> str:
@@ -54,46 +41,14 @@ class Definition:
     @property
     def ordering(self) -> str:
         """The column ORDERING."""
-        return _ORDERINGS[self.source.order]
-
-    @property
-    def delivery(self) -> Delivery:
-        """How it is delivered."""
-        return self.feed.subscription.delivery
-
-    @property
-    def after_ms(self) -> int:
-        """The column AFTER_MS: with *quiet* that is the longest wait."""
-        return _milliseconds(self.delivery.after if self.delivery.at_most is None else self.delivery.at_most)
-
-    @property
-    def quiet_ms(self) -> int:
-        """The column QUIET_MS."""
-        return 0 if self.delivery.quiet is None else max(1, _milliseconds(self.delivery.quiet))
-
-    @property
-    def fills(self) -> bool:
-        """The column FILLS: whether a batch that is full is given out before its time."""
-        return self.delivery.batch is not None and self.after_ms > 0
-
-    @property
-    def direct(self) -> int:
-        """The column DIRECT: what of an event becomes a task at once. 0 nothing, 1 without an order key, 2 all."""
-        delivery = self.delivery
-        if self.kind != "event" or delivery.batch is not None or delivery.coalesce or self.after_ms or self.quiet_ms:
-            return 0
-        return {"key": 1, "total": 0, "none": 2}[self.ordering]
+        return self.source.order or "none"
 
     @cached_property
     def text(self) -> str:
         """The column DEFINITION: all that the code says, as JSON."""
-        said = {
-            "source": asdict(self.source),
-            "delivery": asdict(self.delivery),
-            "queue": self.feed.queue,
-            "priority": self.feed.priority,
-        }
-        return json.dumps({"kind": self.kind, **said}, sort_keys=True)
+        said = {"source": asdict(self.source), "delivery": asdict(self.subscription.delivery)}
+        more = {"kind": self.kind, "queue": self.queue, "priority": self.priority}
+        return json.dumps(said | more, sort_keys=True)
 
     @cached_property
     def hash(self) -> str:
@@ -103,19 +58,17 @@ class Definition:
     @property
     def values(self) -> tuple[object, ...]:
         """The columns from QUEUE to HASH, as FBTASKS_SOURCES_OWNER.SUBSCRIBE takes them."""
-        return (
-            self.feed.queue,
-            -self.feed.priority,
-            self.ordering,
-            self.feed.subscription.most,
-            int(self.delivery.stop_on_failure),
-            self.after_ms,
-            int(self.fills),
-            self.quiet_ms,
-            self.direct,
-            self.text,
-            self.hash,
-        )
+        delivery = self.subscription.delivery
+        is_batch = delivery.batch is not None
+        # With quiet= the longest wait.
+        after_ms = round(1000 * (delivery.after if delivery.at_most is None else delivery.at_most))
+        quiet_ms = 0 if delivery.quiet is None else max(1, round(1000 * delivery.quiet))
+        direct = {"key": 1, "total": 0, "none": 2}[self.ordering]
+        if self.kind != "event" or is_batch or delivery.coalesce or after_ms or quiet_ms:
+            direct = 0
+        fills = int(is_batch and after_ms > 0)  # a batch that is full is given out before its time
+        order = self.ordering, self.subscription.most, int(delivery.stop_on_failure)
+        return self.queue, -self.priority, *order, after_ms, fills, quiet_ms, direct, self.text, self.hash
 
 
 def digest(text: str) -> str:
@@ -133,7 +86,3 @@ def poll_source(text: str) -> PollSource:
     """Returns the source of a DEFINITION whose kind is "poll"."""
     members: dict[str, Any] = json.loads(text)["source"]
     return PollSource(**members)
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)

@@ -14,12 +14,11 @@ from fbtasks.database.migrate import deploying
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
 from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.deploy.applying import Connection as Connection
-from fbtasks.features.sources.deploy.comparing import Found, steps, trigger_problems
+from fbtasks.features.sources.deploy.comparing import Found, trigger_problems
 from fbtasks.features.sources.deploy.comparing import Step as Step
-from fbtasks.features.sources.feeds import Definition
 from fbtasks.features.sources.feeds import Feed as Feed
 from fbtasks.features.sources.operations import capture
-from fbtasks.features.sources.store import ddl, existing, subscriptions, undeployed
+from fbtasks.features.sources.store import ddl, subscriptions
 from fbtasks.features.sources.store.subscriptions import Held, Row
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
@@ -75,7 +74,7 @@ class Compared(NamedTuple):
 
 def diff(database: Database, app: str, feeds: Iterable[Feed]) -> Applied:
     """Returns what :func:`apply` would do. Nothing is changed."""
-    return database.use(lambda session: _diff(session, app, [Definition(app, feed) for feed in feeds]))
+    return database.use(lambda session: _diff(session, app, list(feeds)))
 
 
 def apply(
@@ -107,13 +106,12 @@ def apply(
 
 def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
     """Does the same with *session*, and waits for nobody. Raises as it does."""
-    definitions = [Definition(app, feed) for feed in feeds]
+    definitions = list(feeds)
     found = _diff(session, app, definitions)
     if found.changes or not all(row.is_live for row in subscriptions.read(session)):
         with deploying(session), _owners(session, "make triggers"):
             found = Applied(*applying.apply(session, app, definitions))
             applying.finish(session)
-    undeployed.forget(session, app, [each for each in definitions if each.name not in found.problems])
     return found
 
 
@@ -123,12 +121,12 @@ def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool =
     With *alone* the *feeds* are some of the app's, and the others are left as they are. Returns what is wrong with
     definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of another app.
     """
-    definitions = [Definition(app, feed) for feed in feeds]
-    plan, problems = applying.compare_registered(session, app, definitions, alone=alone)
-    if plan:
+    definitions = list(feeds)
+    found = _diff(session, app, definitions, as_worker=True, alone=alone)
+    if found.changes:
         with deploying(session):
-            problems = applying.register(session, app, definitions, alone=alone)
-    return problems
+            found = Applied(*applying.apply(session, app, definitions, as_worker=True, alone=alone))
+    return found.problems
 
 
 def hand_on_events(session: Session) -> None:
@@ -146,13 +144,11 @@ def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
     triggers = ddl.found(session)
     found = Compared({}, [])
     for feed in feeds:
-        if feed.subscription.kind != "change":
-            continue
         row = rows.get(feed.name)
         if row is None:
             found.undeployed[feed.name] = "it has no trigger yet"
             continue
-        if row.hash != Definition(app, feed).hash:
+        if row.hash != feed.hash:
             found.undeployed[feed.name] = "the definition has changed"
         found.spoiled.extend((feed.name, each) for each in trigger_problems(Found(row, triggers.get(row.id))))
     return found
@@ -160,21 +156,18 @@ def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
 
 def refusals(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
     """Returns what is wrong with those *feeds* that the database cannot have, by the names of tasks."""
-    return applying.refusals(session, [Definition(app, feed) for feed in feeds])
+    return applying.planned(session, app, feeds, [], {})[1]
 
 
-def note_undeployed(
-    session: Session, worker_id: int, app: str, feeds: Iterable[Feed], problems: Mapping[str, str]
-) -> None:
+def note_undeployed(session: Session, worker_id: int, feeds: Iterable[Feed], problems: Mapping[str, str]) -> None:
     """Notes for a worker why *feeds* are not deployed as its code has them, for those who look after it."""
-    found = [(Definition(app, feed), problems[feed.name]) for feed in feeds if feed.name in problems]
-    session.run(lambda t: undeployed.note(t, worker_id, found))
+    found = [(feed, problems[feed.name]) for feed in feeds if feed.name in problems]
+    session.run(lambda t: subscriptions.note_undeployed(t, worker_id, found))
 
 
-def _diff(session: Session, app: str, definitions: list[Definition]) -> Applied:
-    rows = subscriptions.read(session)
-    plan, problems = applying.planned(session, app, definitions, rows, ddl.found(session))
-    return Applied(steps(plan), problems)
+def _diff(session: Session, app: str, definitions: list[Feed], **scope: bool) -> Applied:
+    plan, problems = applying.compared(session, app, definitions, **scope)
+    return Applied([each.step for each in plan], problems)
 
 
 def _live(session: Session) -> list[Row]:
@@ -234,7 +227,7 @@ def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connec
         )
     catalog = Catalog(session)
     with _owners(session, "note existing rows"):
-        return {row.name: existing.note(session, row.id, capture(catalog, row)) for row in rows}
+        return {row.name: ddl.note_existing(session, row.id, capture(catalog, row)) for row in rows}
 
 
 # Operating
@@ -290,13 +283,7 @@ def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
                 if row.state != "dropped":
                     applying.begin_drop(session, Found(row, triggers.get(row.id)))
             left = applying.finish(session)
-        return [_dropped(row, left.get(row.id)) for row in rows]
-
-
-def _dropped(row: Row, left: applying.Remains | None) -> Dropped:
-    if left is None:
-        return Dropped(row.id, row.name, True, [], False)
-    return Dropped(row.id, row.name, False, left.connections, left.tasks)
+        return [Dropped(row.id, row.name, row.id not in left, *left.get(row.id, ([], False))) for row in rows]
 
 
 def _chosen(session: Session, names: Iterable[str]) -> list[Row]:

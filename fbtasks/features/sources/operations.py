@@ -6,18 +6,17 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.feature import Asked, Problem, Told
 from fbtasks.features.sources.deploy.comparing import Found, trigger_problems
 from fbtasks.features.sources.feeds import change_source, digest
-from fbtasks.features.sources.store import ddl, polling, subscriptions, triggers, undeployed
+from fbtasks.features.sources.store import ddl, polling, subscriptions, triggers
 from fbtasks.features.sources.store.capture import Capture, resolve
 from fbtasks.features.sources.store.ddl import Connection
-from fbtasks.features.sources.store.subscriptions import KEPT, MANY, Backlog, Load, Row, Unhandled
+from fbtasks.features.sources.store.subscriptions import KEPT, MANY, Backlog, Load, Row, Undeployed
 from fbtasks.features.sources.store.tables import Catalog
-from fbtasks.features.sources.store.undeployed import Undeployed
 from fbtasks.firebird.session import Session
 from fbtasks.queue.holds import Hold, gate, let_in
 from fbtasks.system.showing import count
@@ -67,11 +66,8 @@ class LoadedSource(SourceRow):
 
 
 def list_sources(session: Session) -> list[SourceRow]:
-    """Returns all subscriptions, and what is wrong with their triggers or tables."""
-    known = _Known.read(session, undeployed.read(session))
-    rows = subscriptions.read(session)
-    found = [SourceRow(**_facts(row, known)) for row in rows]
-    return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
+    """Returns all subscriptions, and what is wrong with their triggers or tables; and what is not deployed."""
+    return [SourceRow(**facts) for facts in _facts(session)]
 
 
 def older_writers(session: Session) -> list[Connection]:
@@ -80,80 +76,39 @@ def older_writers(session: Session) -> list[Connection]:
     return ddl.older_connections(session, max(moments)) if moments else []
 
 
-def inspect_sources(session: Session) -> list[LoadedSource]:
-    """Returns the same, with what each has; and the events that are kept since they have no handler."""
-    loaded = _loaded(session, subscriptions.read(session), undeployed.read(session))
-    return loaded + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
-
-
 _NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
 
 
-def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed]) -> list[LoadedSource]:
-    """Returns the subscriptions of *rows* and what they have, with what workers have *noted* of definitions."""
-    known, loads = _Known.read(session, noted), subscriptions.loads(session)
-    found = [LoadedSource(**_facts(row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
-    return found + [LoadedSource(**each, **_NOTHING._asdict()) for each in _missing(rows, known.undeployed)]
+def inspect_sources(session: Session) -> list[LoadedSource]:
+    """Returns the same, with what each has; and the events that are kept since they have no handler."""
+    loads, found = subscriptions.loads(session), []
+    for facts in _facts(session):
+        load = loads.get(facts["id"], _NOTHING)._asdict()
+        if facts["kind"] == "poll" and facts["id"] is not None:
+            load["waiting"] = None  # the log has nothing of the rows of a polled table
+        found.append(LoadedSource(**facts, **load))
+    for each in subscriptions.unhandled_events(session):
+        load = _NOTHING._replace(waiting=each.raised, lag=each.lag)._asdict()
+        facts = _without_row(name="", app="", queue="", kind="event", source=each.event, state="unhandled")
+        found.append(LoadedSource(**facts | {"problems": [_why_unhandled(each.since)]}, **load))
+    return found
 
 
-def _load(row: Row, load: Load) -> dict[str, Any]:
-    """What a subscription has; the log has nothing of the rows of a polled table."""
-    return load._asdict() | ({"waiting": None} if row.kind == "poll" else {})
-
-
-def _unhandled(event: Unhandled) -> LoadedSource:
-    facts = _without_row(name="", app="", queue="", kind="event", source=event.event, state="unhandled")
-    facts["problems"].append(_why_unhandled(event.since))
-    return LoadedSource(**facts, **_NOTHING._replace(waiting=event.raised, lag=event.lag)._asdict())
-
-
-def _why_unhandled(since: datetime) -> str:
-    first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (since, since + KEPT))
-    return f"no handler is registered for it; what was raised since {first} is kept for one, and the first until {last}"
-
-
-class _Known(NamedTuple):
-    """What is known of all subscriptions beside their rows."""
-
-    triggers: dict[int, ddl.Trigger]
-    failures: dict[int, str]
-    """Why polls fail, by the numbers of their subscriptions."""
-    undeployed: list[Undeployed]
-    catalog: Catalog
-
-    @classmethod
-    def read(cls, session: Session, noted: list[Undeployed]) -> _Known:
-        failures = {each.id: each.error for each in polling.failing(session)}
-        return cls(ddl.found(session), failures, noted, Catalog(session))
-
-
-def _facts(row: Row, known: _Known) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "name": row.name,
-        "app": row.app,
-        "kind": row.kind,
-        "source": row.source,
-        "queue": row.queue,
-        "priority": row.priority,
-        "order": row.ordering,
-        "state": row.state,
-        "ends": row.ends,
-        "version": row.version,
-        "active_since": row.active_time,
-        "problems": _found_wrong(row, known),
-    }
-
-
-def _found_wrong(row: Row, known: _Known) -> list[str]:
-    """What is wrong with a subscription, whatever waits for it."""
-    if row.id in known.failures:
-        problems = [known.failures[row.id]]
-    else:
-        problems = _problems(known.catalog, Found(row, known.triggers.get(row.id)))
-    if row.is_live:
-        problems += [each.problem for each in known.undeployed if (each.app, each.name) == (row.app, row.name)]
-    return problems
+def _facts(session: Session) -> Iterator[dict[str, Any]]:
+    """The fields of a :class:`SourceRow` for each subscription, and for each definition of workers without one."""
+    rows, noted = subscriptions.read(session), subscriptions.undeployed(session)
+    wrong = _wrong(session, rows, noted)
+    shared = {each.name for each in fields(SourceRow)} & set(Row._fields)
+    for row in rows:
+        facts = {name: getattr(row, name) for name in shared}
+        yield facts | {"order": row.ordering, "active_since": row.active_time, "problems": wrong[row.id]}
+    live = {(row.app, row.name) for row in rows if row.is_live}
+    missing: dict[tuple[str, str], dict[str, Any]] = {}
+    for app, name, kind, source, queue, problem in noted:
+        if (app, name) not in live:
+            facts = _without_row(app=app, name=name, kind=kind, source=source, queue=queue, state="undeployed")
+            missing.setdefault((app, name), facts)["problems"].append(problem)
+    yield from missing.values()
 
 
 def _without_row(**facts: str) -> dict[str, Any]:
@@ -161,25 +116,27 @@ def _without_row(**facts: str) -> dict[str, Any]:
     return {**dict.fromkeys(field.name for field in fields(SourceRow)), **facts, "ends": False, "problems": []}
 
 
-def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str, Any]]:
-    """Definitions of workers of which the database has nothing."""
-    live = {(row.app, row.name) for row in rows if row.is_live}
-    missing: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in found:
-        if (each.app, each.name) in live:
-            continue
-        facts = _without_row(
-            name=each.name, app=each.app, queue=each.queue, kind=each.kind, source=each.source, state="undeployed"
-        )
-        missing.setdefault((each.app, each.name), facts)["problems"].append(each.problem)
-    return list(missing.values())
+def _why_unhandled(since: datetime) -> str:
+    first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (since, since + KEPT))
+    return f"no handler is registered for it; what was raised since {first} is kept for one, and the first until {last}"
+
+
+def _wrong(session: Session, rows: Iterable[Row], noted: Iterable[Undeployed]) -> dict[int, list[str]]:
+    """What is wrong with subscriptions, whatever waits for them, by their ids."""
+    triggers, catalog, found = ddl.found(session), Catalog(session), {}
+    failures = {each.id: each.error for each in polling.failing(session)}
+    for row in rows:
+        problems = found[row.id] = [failures[row.id]] if row.id in failures else []
+        if row.is_live and row.kind == "change":
+            problems += _problems(catalog, Found(row, triggers.get(row.id)))
+        if row.is_live:
+            problems += [each.problem for each in noted if (each.app, each.name) == (row.app, row.name)]
+    return found
 
 
 def _problems(catalog: Catalog, found: Found) -> list[str]:
     """What is wrong with the trigger of a subscription, its table included."""
     row = found.row
-    if row.kind != "change" or not row.is_live:
-        return []
     try:
         text = triggers.trigger(row.id, row.name, row.queue, capture(catalog, row))
     except TaskDefinitionError as error:
@@ -197,7 +154,7 @@ def find_problems(session: Session, asked: Asked) -> Iterator[Problem]:
     long, and before that for as long as the definition has them wait. The time before a window of their queue opens
     does not count.
     """
-    noted, rows = undeployed.read(session), subscriptions.read(session)
+    noted, rows = subscriptions.undeployed(session), subscriptions.read(session)
     for failing in polling.failing(session):
         yield Problem(failing.error, f"polling {failing.table} for {failing.task} fails")
     for each in noted:
@@ -208,12 +165,12 @@ def find_problems(session: Session, asked: Asked) -> Iterator[Problem]:
     if not rows:
         return
     told = {(each.app, each.name, each.problem) for each in noted}
-    known, backlogs = _Known.read(session, noted), subscriptions.backlogs(session)
+    wrong, backlogs = _wrong(session, rows, noted), subscriptions.backlogs(session)
     for row in rows:
         # Polls that fail have a place of their own, above.
         said = [
             f"{each} (fbtasks subscriptions apply)"
-            for each in (_found_wrong(row, known) if row.kind != "poll" else [])
+            for each in (wrong[row.id] if row.kind != "poll" else [])
             if (row.app, row.name, each) not in told
         ]
         if (backlog := backlogs.get(row.id)) is not None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.feature import Every, Worker
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.features.sources.subscription import Kind
 from fbtasks.firebird.session import Session
 from fbtasks.system.showing import sentence
 
@@ -27,10 +25,7 @@ class Undeployed(Every):
         self._app = app
         self._worker = worker
         self._feeds = {feed.name: feed for feed in app.features["sources"].feeds()}
-        self._changes = [feed for feed in self._feeds.values() if feed.subscription.kind == "change"]
-        polled = (feed for feed in self._feeds.values() if feed.subscription.kind == "poll")
-        self._polled = {feed.name for feed in polled if feed.queue in worker.queues}
-        """Polls of this worker, which say themselves why they fail."""
+        self._kinds = {feed.name: feed.kind for feed in self._feeds.values()}
         self._command = f"fbtasks subscriptions apply -A {app.path}"
         self._refused: dict[str, str] = {}
         """What was wrong with definitions when they were deployed, by the names of tasks."""
@@ -44,75 +39,55 @@ class Undeployed(Every):
 
         Raises :class:`ConfigurationError` when a task is another app's.
         """
-        app = self._app
+        app, done = self._app, None
         if app.settings.migrates:
             try:
-                self._apply()
-                return
+                done = subscriptions.apply(app.database, app.name, self._feeds.values())
             except AuthenticationError as error:
                 logger.error("%s", error)
-        self._take_refused(subscriptions.register(session, app.name, self._feeds.values()))
-
-    def _apply(self) -> None:
-        app = self._app
-        done = subscriptions.apply(app.database, app.name, self._feeds.values())
-        self._take_refused(done.problems)
-        for step in done.changes:
-            logger.info(
-                "Subscription %s (%s of %s): %s.", step.name, step.kind, step.source, step.reason or step.action
-            )
-        if done.changes and done.unsettled:
-            logger.warning("%s. Listed by: %s", subscriptions.describe_unsettled(done.unsettled), self._command)
-
-    def _take_refused(self, problems: Mapping[str, str]) -> None:
-        self._refused = dict(problems)
+        if done is None:
+            self._refused = subscriptions.register(session, app.name, self._feeds.values())
+        else:
+            self._refused = dict(done.problems)
         self._just_said = set(self._refused)
         for name, problem in self._refused.items():
-            if name not in self._polled:
+            # Of a poll of this worker that is said where it polls.
+            if self._kinds[name] != "poll" or self._feeds[name].queue not in self._worker.queues:
                 logger.error(
                     "Subscription %s could not be deployed: %s Run: %s", name, sentence(problem), self._command
                 )
+        for step in done.changes if done is not None else ():
+            logger.info(
+                "Subscription %s (%s of %s): %s.", step.name, step.kind, step.source, step.reason or step.action
+            )
+        if done is not None and done.changes and done.unsettled:
+            logger.warning("%s. Listed by: %s", subscriptions.describe_unsettled(done.unsettled), self._command)
 
     def look(self, session: Session) -> bool:
         """Says what of the app is not in the database as its code has it, and notes it there for this worker.
 
         A statement writes only when that is not what was noted before.
         """
-        if not (self._changes or self._refused or self._noted[1]):
-            return False
-        undeployed = self._of_kind("event") | self._refused_polls(session)
-        if self._changes:
-            undeployed |= self._undeployed_changes(session)
+        app, feeds = self._app, self._feeds
+        polls = [feeds[name] for name in self._refused if self._kinds[name] == "poll"]
+        if polls:  # one that is right by now the worker registers
+            found = subscriptions.refusals(session, app.name, polls)
+            self._refused = {name: each for name, each in self._refused.items() if self._kinds[name] != "poll"} | found
+        undeployed = {name: problem for name, problem in self._refused.items() if self._kinds[name] != "change"}
+        changes = [feed for feed in feeds.values() if self._kinds[feed.name] == "change"]
+        if changes:
+            stale, spoiled = subscriptions.find_stale(session, app.name, changes)
+            stale = {name: self._refused.get(name, problem) for name, problem in stale.items()}
+            for name, problem in [*stale.items(), *spoiled]:
+                if name not in self._just_said:
+                    logger.warning("Subscription %s: %s Run: %s", name, sentence(problem), self._command)
+            undeployed |= {name: f"{problem.rstrip('.')} ({self._command})" for name, problem in stale.items()}
         self._just_said.clear()
-        self._note(session, self._worker.id, undeployed)
+        told = self._worker.id, undeployed
+        if told != self._noted and (undeployed or self._noted[1]):
+            try:
+                subscriptions.note_undeployed(session, self._worker.id, feeds.values(), undeployed)
+                self._noted = told
+            except (ConflictError, StatementRefused) as error:
+                logger.warning("That cannot be noted in the database: %s", error)
         return False
-
-    def _undeployed_changes(self, session: Session) -> dict[str, str]:
-        found = subscriptions.find_stale(session, self._app.name, self._changes)
-        undeployed = {name: self._refused.get(name, problem) for name, problem in found.undeployed.items()}
-        for name, problem in [*undeployed.items(), *found.spoiled]:
-            if name not in self._just_said:
-                logger.warning("Subscription %s: %s Run: %s", name, sentence(problem), self._command)
-        return {name: f"{problem.rstrip('.')} ({self._command})" for name, problem in undeployed.items()}
-
-    def _refused_polls(self, session: Session) -> dict[str, str]:
-        """Returns what is still wrong with polls that were refused; one that is right by now the worker registers."""
-        refused = self._of_kind("poll")
-        if not refused:
-            return {}
-        found = subscriptions.refusals(session, self._app.name, [self._feeds[name] for name in refused])
-        for name in refused.keys() - found.keys():
-            del self._refused[name]
-        return found
-
-    def _of_kind(self, kind: Kind) -> dict[str, str]:
-        return {name: problem for name, problem in self._refused.items() if self._feeds[name].subscription.kind == kind}
-
-    def _note(self, session: Session, worker_id: int, undeployed: dict[str, str]) -> None:
-        if self._noted == (worker_id, undeployed) or not (self._noted[1] or undeployed):
-            return
-        try:
-            subscriptions.note_undeployed(session, worker_id, self._app.name, self._feeds.values(), undeployed)
-            self._noted = worker_id, undeployed
-        except (ConflictError, StatementRefused) as error:
-            logger.warning("That cannot be noted in the database: %s", error)

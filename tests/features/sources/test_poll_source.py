@@ -6,7 +6,8 @@ from fbtasks import FBTasks, Row
 from fbtasks.errors import ConfigurationError, SerializationError, TaskDefinitionError
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import tables
-from fbtasks.features.sources.store.polls import Shape, Statements, resolve
+from fbtasks.features.sources.store.poll_statements import Statements
+from fbtasks.features.sources.store.polls import Shape, resolve
 from fbtasks.features.sources.store.tables import Column, Table
 
 STATUS = {"status": "S", "ready": "R", "done": "D", "failed": "E"}
@@ -139,7 +140,6 @@ def test_what_does_not_go_with_the_table_is_refused(table, options, said):
 def test_the_shape_follows_from_definition_and_table(table, options, shape, privileges):
     poll = resolve(PollSource(**{"table": "INBOX", **options}), table)
     assert poll.shape is shape
-    assert poll.privileges == privileges
     statements = Statements(7, poll, 1, 0)
     assert bool(statements.settle) == poll.settles == (shape not in (Shape.SEQUENCE, Shape.REMOVE))
     written = statements.take + statements.settle

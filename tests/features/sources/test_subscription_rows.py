@@ -343,13 +343,7 @@ class Broken(Exception):
 
 
 @pytest.mark.parametrize(
-    ("owner", "step"),
-    [
-        (applying.condition, "rights_of_condition"),
-        (applying, "_activate"),
-        (applying.subscriptions, "note_active"),
-        (applying, "_note"),
-    ],
+    ("owner", "step"), [(applying.ddl, "put"), (applying.ddl, "activate"), (applying, "note_changed")]
 )
 @pytest.mark.parametrize("before", [False, True])
 def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step, before):
@@ -359,7 +353,7 @@ def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step,
         subscribe(app)
     other = FBTasks("test", url)
 
-    def broken(*args):
+    def broken(*args, **options):
         raise Broken
 
     monkeypatch.setattr(owner, step, broken)
@@ -467,30 +461,18 @@ def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them
     assert rows(app, counts) == [(1, 1), (2, 1)]
 
 
-def test_an_event_in_the_place_of_changes_has_a_trigger_that_still_fires_inactive(app, url, monkeypatch):
-    """A replacement was broken off, and what was half made of it dropped."""
+def test_an_event_in_the_place_of_changes_has_their_trigger_inactive(app, url):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
-
-    def broken(*args):
-        raise Broken
-
-    with closing(FBTasks("test", url)) as other, monkeypatch.context() as patch, suppress(Broken):
-        patch.setattr(applying, "_activate", broken)
-        subscribe(other, order="total")
-    service.drop(app.database, ["2"])
+    execute(app, "INSERT INTO T VALUES (1)")
     app.close()
-    named = "RDB$TRIGGER_NAME STARTING WITH 'QUEUE_ON_' AND RDB$TRIGGER_INACTIVE = 0"
-    active = f"SELECT RDB$TRIGGER_NAME FROM RDB$TRIGGERS WHERE {named}"
-    assert len(rows(app, active)) == 1
-    app.raise_event("order.paid", {"id": 1})
     with closing(FBTasks("test", url)) as newest:
         newest.on_event("order.paid", name="changed")(id)
         applied = service.apply(newest.database, "test", newest.features["sources"].feeds())
-        assert [(step.action, step.kind) for step in applied.changes] == [("create", "event")]
-        assert rows(app, active) == []
-        execute(app, "INSERT INTO T VALUES (1)")
-        assert rows(app, "SELECT SUBSCRIPTION_ID FROM QUEUE_CHANGE") == [(3,)]
+        assert [(step.action, step.kind) for step in applied.changes] == [("replace", "event")]
+    execute(app, "INSERT INTO T VALUES (2)")
+    app.raise_event("order.paid", {"id": 1}, order_key="7")
+    assert rows(app, "SELECT SUBSCRIPTION_ID FROM QUEUE_CHANGE ORDER BY 1") == [(1,), (2,)]
 
 
 def test_an_event_that_cannot_be_registered_holds_up_no_other(app, monkeypatch):
@@ -498,10 +480,10 @@ def test_an_event_that_cannot_be_registered_holds_up_no_other(app, monkeypatch):
         app.on_event("order.paid", name=name)(id)
     write = applying.subscriptions.subscribe
 
-    def refused(transaction, definition, *given):
+    def refused(transaction, definition, *given, **options):
         if definition.name == "mail":
             raise StatementRefused("refused")
-        return write(transaction, definition, *given)
+        return write(transaction, definition, *given, **options)
 
     monkeypatch.setattr(applying.subscriptions, "subscribe", refused)
     app.raise_event("order.paid", {"id": 1})
@@ -599,9 +581,6 @@ def test_a_trigger_may_read_what_its_condition_reads_whoever_fires_it(app, url):
         connection.commit()
         insert.free()
     assert [change.key["ID"] for _, change in logged(app)] == [1, 2, 3]
-    assert (
-        rows(app, "SELECT RDB$TRIGGER_NAME FROM RDB$TRIGGERS WHERE RDB$TRIGGER_NAME STARTING WITH 'QUEUE_TRIAL'") == []
-    )
     assert one(app, "SELECT COUNT(*) FROM RDB$TRIGGERS WHERE RDB$TRIGGER_NAME STARTING WITH 'QUEUE_ON_'") == 1
     other.close()
 
@@ -686,9 +665,8 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
         for statement in (
             "EXECUTE PROCEDURE FBTASKS_SOURCES.UNHANDLE(1, 'test')",  # not of an event
             "EXECUTE PROCEDURE FBTASKS_SOURCES.UNHANDLE(2, 'other')",
-            "EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.ORPHAN(1)",
             "EXECUTE PROCEDURE FBTASKS_SOURCES_ADMIN.HOLD(1, 'paused')",
-            "EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.UNSUBSCRIBE(1)",
+            "EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.SET_STATE(1, 'dropped')",
         ):
             with pytest.raises(AuthenticationError):
                 session.run(lambda t, s=statement: t.script(named(s)))
@@ -726,21 +704,19 @@ def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_ac
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(applying.subscriptions, "note_active", broken_off)
+        patch.setattr(applying, "note_changed", broken_off)
         subscribe(app, when="new.ID > 0")
-    look, seen = applying.condition.rights_of_condition, []
+    put = applying.ddl.put
 
-    def rights(*args):
-        seen.append(len(seen) + 1)
-        execute(app, "INSERT INTO T VALUES (?)", seen[-1])
-        return look(*args)
+    def beside(*given, **options):
+        execute(app, "INSERT INTO T VALUES (1)")
+        put(*given, **options)
 
-    monkeypatch.setattr(applying.condition, "rights_of_condition", rights)
+    monkeypatch.setattr(applying.ddl, "put", beside)
     assert [step.action for step in service.apply(app.database, app.name, app.features["sources"].feeds()).changes] == [
         "repair"
     ]
-    assert seen
-    assert [change.key["ID"] for _, change in logged(app)] == seen
+    assert [change.key["ID"] for _, change in logged(app)] == [1]
     assert not service.apply(app.database, app.name, app.features["sources"].feeds()).changes
 
 

@@ -152,7 +152,7 @@ def test_a_refused_poll_is_told_until_its_table_has_the_column(app, caplog):
 def test_a_handler_of_an_event_that_is_refused_is_told(app, monkeypatch):
     app.on_event("order.paid", name="mail")(id)
 
-    def refused(*given):
+    def refused(*given, **options):
         raise StatementRefused("not today")
 
     with monkeypatch.context() as patch:

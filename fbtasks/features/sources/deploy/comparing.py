@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.sources.feeds import Definition, poll_source
+from fbtasks.features.sources.feeds import Feed, digest, poll_source
 from fbtasks.features.sources.kinds.polled import PollSource
+from fbtasks.features.sources.store import triggers
 from fbtasks.features.sources.store.capture import Capture
 from fbtasks.features.sources.store.ddl import Trigger
 from fbtasks.features.sources.store.polls import Poll
@@ -20,13 +21,18 @@ Action = Literal["create", "alter", "replace", "repair", "orphan", "none"]
 class Wanted(NamedTuple):
     """A definition that was brought together with its table."""
 
-    definition: Definition
+    definition: Feed
     source: str
     """The real name of the table, or the event."""
     capture: Capture | None = None
     """None for an event and for a polled table, which have no trigger."""
     poll: Poll | None = None
     """How a polled table is polled."""
+
+    def trigger(self, subscription: int) -> str:
+        """Returns the statement that makes its trigger, for the subscription of that number."""
+        assert self.capture is not None
+        return triggers.trigger(subscription, self.definition.name, self.definition.queue, self.capture)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,46 +53,45 @@ class Found(NamedTuple):
     trigger: Trigger | None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What is to be done, by the names of tasks, so that the tables say what the code says.
+class Planned(NamedTuple):
+    """A step, and what it is made from."""
 
-    What has vanished from the code is kept and reported: to drop it is for an operator.
+    step: Step
+    wanted: Wanted | None
+    """None: the code does not have it."""
+    found: Found | None
+    """None: the database does not have it."""
+
+
+def compare(app: str, wanted: Iterable[Wanted], rows: Iterable[Row], triggers: Mapping[int, Trigger]) -> list[Planned]:
+    """Returns what is to be done so that the tables say what the code of *app* says.
+
+    What has vanished from the code is kept and reported: to drop it is for an operator. Raises
+    :class:`ConfigurationError` for a task of another app.
     """
-
-    create: dict[str, Wanted]
-    change: dict[str, tuple[Wanted, Found]]
-    keep: dict[str, Wanted]
-    """What is as it should be."""
-    orphans: dict[str, Found]
-    """What the code does not have."""
-
-    def __bool__(self) -> bool:
-        """Whether there is something to do."""
-        return bool(self.create or self.change or self.orphans)
-
-
-def compare(
-    app: str, wanted: Iterable[Wanted], rows: Iterable[Row], triggers: Mapping[int, Trigger], texts: Mapping[str, str]
-) -> Comparison:
-    """Returns what is to be done for the definitions of *app*.
-
-    *texts* has, by the names of tasks, the hash of the text that the trigger would be made of now, where that is known.
-    Raises :class:`ConfigurationError` for a task of another app.
-    """
-    wished = {each.definition.name: each for each in wanted}
-    rows = [row for row in rows if row.is_live]
-    refuse_taken(app, wished, rows)
-    plan = Comparison({}, {}, {}, {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app})
-    for name, want in wished.items():
-        has = plan.orphans.pop(name, None)
-        if has is None:
-            plan.create[name] = want
-        elif differences(want, has, texts.get(name)):
-            plan.change[name] = want, has
-        else:
-            plan.keep[name] = want
+    wished, rows = list(wanted), [row for row in rows if row.is_live]
+    refuse_taken(app, [each.definition.name for each in wished], rows)
+    known = {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app}
+    plan = [_planned(each, known.pop(each.definition.name, None)) for each in wished]
+    reason = "its code is gone: what comes for it is kept, and not given out"
+    for name, found in known.items():
+        action: Action = "none" if found.row.state == "orphaned" else "orphan"
+        plan.append(Planned(Step(name, found.row.kind, found.row.source, action, reason), None, found))
     return plan
+
+
+def _planned(wanted: Wanted, found: Found | None) -> Planned:
+    action: Action = "create"
+    said: list[str] = []
+    if found is not None:
+        said = differences(wanted, found)
+        action = "repair" if said else "none"
+        if replaces(wanted, found.row):
+            action = "replace"
+        elif found.row.hash != wanted.definition.hash:
+            action = "alter"
+    definition = wanted.definition
+    return Planned(Step(definition.name, definition.kind, wanted.source, action, "; ".join(said)), wanted, found)
 
 
 def refuse_taken(app: str, names: Iterable[str], rows: Iterable[Row]) -> None:
@@ -100,7 +105,7 @@ def refuse_taken(app: str, names: Iterable[str], rows: Iterable[Row]) -> None:
             )
 
 
-def differences(wanted: Wanted, found: Found, text_hash: str | None = None) -> list[str]:
+def differences(wanted: Wanted, found: Found) -> list[str]:
     """Returns how what is found is not as it is wanted, in words."""
     row, definition = found.row, wanted.definition
     said = []
@@ -112,7 +117,7 @@ def differences(wanted: Wanted, found: Found, text_hash: str | None = None) -> l
         said.append("the definition has changed")
     if row.kind == "change":
         said += trigger_problems(found)
-        if text_hash is not None and row.text_hash not in (None, text_hash):
+        if wanted.capture is not None and row.text_hash not in (None, digest(wanted.trigger(row.id))):
             said.append("its trigger is made in another way, since the definition, the table or fbtasks has changed")
     return said
 
@@ -142,25 +147,3 @@ def trigger_problems(found: Found) -> list[str]:
     if trigger.hash != row.trigger_hash:
         said.append("its trigger was edited")
     return said
-
-
-def steps(plan: Comparison) -> list[Step]:
-    """Returns what is to be done, for people and scripts."""
-    found = [Step(name, each.definition.kind, each.source, "create") for name, each in plan.create.items()]
-    for name, (wanted, has) in plan.change.items():
-        action: Action = "repair"
-        if replaces(wanted, has.row):
-            action = "replace"
-        elif has.row.hash != wanted.definition.hash:
-            action = "alter"
-        reason = (
-            "; ".join(differences(wanted, has))
-            or "its trigger is made in another way: the table or fbtasks has changed"
-        )
-        found.append(Step(name, wanted.definition.kind, wanted.source, action, reason))
-    for name, has in plan.orphans.items():
-        known = has.row.state == "orphaned"
-        reason = "its code is gone: what comes for it is kept, and not given out"
-        found.append(Step(name, has.row.kind, has.row.source, "none" if known else "orphan", reason))
-    found += [Step(name, each.definition.kind, each.source, "none") for name, each in plan.keep.items()]
-    return found

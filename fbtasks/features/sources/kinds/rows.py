@@ -1,7 +1,7 @@
 """Rows of polled tables, as handlers see them, and as tasks carry them: one JSON object each.
 
-The statements of :mod:`fbtasks.features.sources.store.polls` write these members; docs/reference/payloads.md describes
-them.
+The statements of :mod:`fbtasks.features.sources.store.poll_statements` write these members;
+docs/reference/payloads.md describes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The triggers of subscriptions in the database: made, activated, taken away, and looked at."""
+"""The triggers of subscriptions: made, activated, taken away, and looked at; and the rows that were there before."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from fbtasks.database.values import as_utc
+from fbtasks.errors import ConflictError
 from fbtasks.features.sources.store import triggers
 from fbtasks.features.sources.store.capture import Capture
 from fbtasks.features.sources.store.triggers import trigger_name as trigger_name
@@ -35,11 +36,13 @@ class Connection:
     address: str | None
 
 
-def put(transaction: Transaction, subscription: int, task: str, queue: str, capture: Capture, *, active: bool) -> None:
-    """Makes or replaces the trigger, with the rights that it needs: those are there before it fires."""
-    transaction.script(triggers.trigger(subscription, task, queue, capture, active=active))
+def put(transaction: Transaction, subscription: int, text: str, *, active: bool) -> None:
+    """Makes or replaces the trigger, with the rights that it needs. It is seen, and fires, from the commit on."""
+    transaction.script(text)
     for statement in triggers.grants(subscription):
         transaction.script(statement)
+    if not active:
+        activate(transaction, subscription, active=False)
 
 
 def activate(transaction: Transaction, subscription: int, *, active: bool = True) -> None:
@@ -74,3 +77,24 @@ def disconnect(session: Session, connections: Iterable[Connection]) -> None:
     """Ends connections: what they have not committed is rolled back."""
     for each in connections:
         session.run(lambda t, number=each.id: t.execute("source_disconnect", number))  # type: ignore[misc]
+
+
+def note_existing(session: Session, subscription: int, capture: Capture) -> int:
+    """Notes the rows for which the condition of *capture* holds, before all changes that were noted. Returns how many.
+
+    No row is locked. Until all are noted nothing of the subscription is given out: a change that was noted meanwhile
+    is handled after the row that it changed. It is one transaction, of which nothing is left when it fails.
+    """
+    with session.transaction_beside() as transaction:  # not watched: it takes as long as the table is large
+        while True:
+            transaction.begin()
+            try:
+                transaction.rows(
+                    "dispatch_lock", subscription, more=" "
+                )  # by itself: the next statement sees what this waited for
+                count = transaction.sql(triggers.existing(subscription, capture))[0][0]
+                transaction.commit()
+            except ConflictError:
+                transaction.rollback()
+                continue
+            return int(count)

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.kinds.rows import reason
-from fbtasks.features.sources.store.polls import Poll, Statements, resolve
+from fbtasks.features.sources.store.poll_statements import Statements
+from fbtasks.features.sources.store.polls import Poll, resolve
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import READ, Session, Transaction, database_info
 

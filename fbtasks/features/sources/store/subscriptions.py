@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
 from fbtasks.database.values import as_utc
 from fbtasks.errors import ConflictError, DuplicateKey
-from fbtasks.features.sources.feeds import Definition
+from fbtasks.features.sources.feeds import Feed
 from fbtasks.firebird.session import Session, Transaction
 
 Held = Literal["paused", "silent"]
@@ -86,6 +86,19 @@ class Backlog(NamedTuple):
     """Whether one waits in a lane that does not stand still."""
 
 
+class Undeployed(NamedTuple):
+    """A definition that the database does not have as the code of a living worker says, and why."""
+
+    app: str
+    name: str
+    """That of its task."""
+    kind: str
+    source: str
+    """The table as the definition has it, or the event."""
+    queue: str
+    problem: str
+
+
 class Kept(NamedTuple):
     """The name of an event that was raised without a handler."""
 
@@ -124,7 +137,7 @@ def read(session: Session) -> list[Row]:
 
 def subscribe(
     transaction: Transaction,
-    definition: Definition,
+    definition: Feed,
     source: str,
     former: int | None = None,
     succeeds: int | None = None,
@@ -143,11 +156,6 @@ def subscribe(
         return int(transaction.value("FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given))
     except DuplicateKey as error:  # another process says something of the queue for the first time, too
         raise ConflictError(str(error)) from error
-
-
-def note_active(transaction: Transaction, subscription: int, text_hash: str) -> None:
-    """Notes that the trigger, made of a text with that hash, is active since now. After the commit that made it so."""
-    transaction.execute("subscription_active", text_hash, subscription)
 
 
 def erase(session: Session, subscription: int) -> bool:
@@ -194,3 +202,16 @@ def prune_events(transaction: Transaction) -> int:
     Returns how many; where that is :data:`EVENTS`, there may be more.
     """
     return int(transaction.call("FBTASKS_SOURCES_UPKEEP.PRUNE_EVENTS", KEPT // timedelta(milliseconds=1), EVENTS))
+
+
+def undeployed(session: Session) -> list[Undeployed]:
+    """Returns what workers that are alive have noted of definitions that are not deployed, each once."""
+    return [Undeployed(*row) for row in session.read("undeployed")]
+
+
+def note_undeployed(transaction: Transaction, worker_id: int, found: Iterable[tuple[Feed, str]]) -> None:
+    """Notes definitions of a worker, and why they are not deployed, in the place of what it noted before."""
+    transaction.call("FBTASKS_SOURCES.CLEAR_UNDEPLOYED", worker_id)
+    for each, problem in found:
+        given = each.app, each.name, each.kind, each.source_name[:255], each.queue, each.hash, problem[:2000]
+        transaction.call("FBTASKS_SOURCES.PUT_UNDEPLOYED", worker_id, *given)

@@ -1,17 +1,15 @@
 """The trigger that records a table's changes: from what is to be recorded to its text. No database is asked.
 
 The statement that fires it only inserts, into a table whose key has a number of a sequence, and reads nothing that
-others write. An expression that fails at run time is caught, and a row with the error takes the change's place.
+others write. An expression that fails at run time is caught, and a row with the error takes the change's place. Its
+variables are called QUEUE_...: a condition does not meet them by chance.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from fbtasks.errors import FBTasksError, TaskDefinitionError
-from fbtasks.features.sources.store import expressions
 from fbtasks.features.sources.store.capture import Capture
 from fbtasks.features.sources.store.expressions import (
     LONGEST,
@@ -20,46 +18,133 @@ from fbtasks.features.sources.store.expressions import (
     concatenated,
     escaped,
     literal,
+    most,
     record,
+    size,
     value,
 )
 from fbtasks.features.sources.store.tables import BIGINT, Column, quoted
-from fbtasks.system.showing import brief
+from fbtasks.features.sources.store.templates import render
 
-_PLACE: Final = re.compile(r" -?(?:At|-) line \d+, column \d+")
-SILENT: Final = "FBTASKS_SILENT"
-"""The variable of the transaction that silences it: ``*``, or the names of tasks with commas between them."""
-IN_ROW: Final = 2_000
-"""The most bytes of a change in QUEUE_CHANGE.DATA; a longer one is in LARGE."""
-_ID: Final = 40
-"""Room for what stands before the other members: the id, and which of two rows it is."""
+_MOST: Final = LONGEST - 40
+"""The most bytes behind the id of a change that is a VARCHAR: before it stands the id, and which of two rows it is."""
 _ERROR: Final = 300
 """The most characters of an error's text."""
 _MOST_ERROR: Final = 4 * _ERROR + 600
 """Room for the members of a change that could not be recorded, with a usual key."""
-_OPS: Final = ("I", "U", "D")
 _WHILE: Final = {"I": "INSERTING", "U": "UPDATING", "D": "DELETING"}
-_ROW: Final = {"I": "new", "U": "new", "D": "old"}
-"""The row that has the key under which a change is handled."""
-_START: Final = '{"i":'
-_START_OUT: Final = '{"m":"out","i":'
-_START_IN: Final = '{"m":"in","i":'
-BY: Final[tuple[str | Value, ...]] = (
-    '","t":"',
-    Value("CAST(QUEUE_TIME AS VARCHAR(24))", 24),
-    '","x":',
-    Value("CURRENT_TRANSACTION", 20),
-    ',"u":"',
-    Value(escaped("CURRENT_USER", 252), 252),
-    '"',
-)
-"""When the change was made, by which transaction and by whom."""
+_EVENTS: Final = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}
 _COMMON: Final = Value("QUEUE_COMMON", 400)
-"""The members that each row has, as :meth:`_Body._set_common` makes them."""
-INSERTION: Final = (
-    "INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, {column}) "
-    "VALUES ({number}, :QUEUE_ID, {lane}, :QUEUE_TIME, {members});"
-)
+"""The members that each row has: when the change was made, by which transaction and by whom."""
+_START: Final = literal('{"i":')
+
+_TRIGGER: Final = """
+CREATE OR ALTER TRIGGER {trigger} FOR {table} ACTIVE
+AFTER {events} POSITION 32767 SQL SECURITY DEFINER
+AS
+  DECLARE QUEUE_SILENT VARCHAR(255) CHARACTER SET OCTETS;
+  {variables}
+  DECLARE QUEUE_ERROR VARCHAR(1200) CHARACTER SET OCTETS;
+BEGIN
+[!always]  QUEUE_SILENT = RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_SILENT');
+[!always]  IF (QUEUE_SILENT IS NOT NULL) THEN
+[!always]  BEGIN
+[!always]    QUEUE_SILENT = TRIM(_OCTETS ' ' FROM QUEUE_SILENT);
+[!always]    IF (QUEUE_SILENT = _ASCII '*'
+[!always]      OR POSITION({name} IN ',' || REPLACE(QUEUE_SILENT, ', ', ',') || ',') > 0) THEN EXIT;
+[!always]  END
+  IF ({wanted}) THEN
+  {condition}
+  BEGIN
+    {common}
+    {members}
+    {lanes}
+[moves]    IF (UPDATING AND ({moved})) THEN
+[moves]    BEGIN
+[moves]      QUEUE_START = {out};
+[moves]      QUEUE_ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;
+[moves]      {insert_out}
+[moves]      QUEUE_START = {into};
+[moves]    END
+    QUEUE_ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;
+    {insert}
+    POST_EVENT '{event}';
+  END
+  WHEN ANY DO
+  BEGIN
+    {common}
+    QUEUE_START = {start};
+    QUEUE_WIDE = NULL;
+    BEGIN
+      QUEUE_ERROR = {message};
+      WHEN ANY DO
+        QUEUE_ERROR = _OCTETS 'error ' || GDSCODE;
+    END
+    BEGIN
+      {lanes}
+      {keyed_errors}
+      WHEN ANY DO
+      BEGIN
+        QUEUE_LANE = 0;
+        {error}
+      END
+    END
+    QUEUE_ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;
+    {insert_error}
+    POST_EVENT '{event}';
+  END
+END
+"""
+
+_VARIABLES: Final = """
+  DECLARE QUEUE_ID BIGINT;
+  DECLARE QUEUE_LANE BIGINT = 0;
+  DECLARE QUEUE_TIME TIMESTAMP;
+  DECLARE QUEUE_START VARCHAR(20) CHARACTER SET OCTETS = {start};
+  DECLARE QUEUE_COMMON VARCHAR(400) CHARACTER SET OCTETS;
+  DECLARE QUEUE_REST VARCHAR({longest}) CHARACTER SET OCTETS;
+  DECLARE QUEUE_WIDE BLOB SUB_TYPE BINARY;
+"""
+
+# Up to 2000 bytes are in the row.
+_INSERT: Final = """
+[!short]IF (QUEUE_WIDE IS NULL AND OCTET_LENGTH(QUEUE_REST) <= 1960) THEN
+INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, DATA)
+  VALUES ({id}, :QUEUE_ID, {lane}, :QUEUE_TIME, :QUEUE_START || :QUEUE_ID || :QUEUE_REST);
+[!short]ELSE
+[!short]INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, LARGE)
+[!short]  VALUES ({id}, :QUEUE_ID, {lane}, :QUEUE_TIME,
+[!short]    BLOB_APPEND(NULL, :QUEUE_START || :QUEUE_ID, COALESCE(:QUEUE_WIDE, :QUEUE_REST)));
+"""
+
+# Rows that a table has already, behind those that an earlier call has noted and that still wait. Returns how many.
+_EXISTING: Final = """
+EXECUTE BLOCK RETURNS (QUEUE_COUNT BIGINT)
+AS
+  {variables}
+BEGIN
+  QUEUE_COUNT = 0;
+  {common}
+  SELECT COALESCE(MAX(C.ID), MAX(S.FIRST_ID) - 1) FROM QUEUE_SUBSCRIPTION S LEFT JOIN QUEUE_CHANGE C
+    ON C.SUBSCRIPTION_ID = S.ID AND C.ID < S.FIRST_ID + 1000000000
+    WHERE S.ID = {id} INTO :QUEUE_ID;
+  FOR SELECT {columns} FROM {table} new LEFT JOIN {table} old ON 1 = 0
+    {where}
+    AS CURSOR new DO
+  BEGIN
+    QUEUE_ID = QUEUE_ID + 1;
+    QUEUE_COUNT = QUEUE_COUNT + 1;
+    QUEUE_WIDE = NULL;
+    {members}
+    {lanes}
+    {insert}
+  END
+  UPDATE QUEUE_DISPATCH D SET MARK_ID = 0, BACK_ID = 0, BACK_TX = NULL, ELDERS = '' WHERE D.SUBSCRIPTION_ID = {id};
+  SELECT 'fbtasks:queue:' || S.QUEUE FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {id} INTO :QUEUE_REST;
+  POST_EVENT QUEUE_REST;
+  SUSPEND;
+END
+"""
 
 
 def trigger_name(subscription: int) -> str:
@@ -76,56 +161,78 @@ def grants(subscription: int) -> tuple[str, ...]:
     )
 
 
-def trigger(subscription: int, task: str, queue: str, capture: Capture, *, active: bool = True) -> str:
+def trigger(subscription: int, task: str, queue: str, capture: Capture) -> str:
     """Returns the statement that makes or replaces the trigger of *subscription*.
 
-    *task* is the task's name, by which a transaction may be silenced; *queue* the queue whose workers are woken.
+    *task* is the task's name, by which a transaction may be silenced; *queue* the queue whose workers are woken. What
+    its condition reads and calls is looked at with the rights of the table's owner, and not of each user who writes:
+    the engine does so before the trigger begins, where no handler in it helps.
     """
-    state = "ACTIVE" if active else "INACTIVE"
-    head = (
-        f"CREATE OR ALTER TRIGGER {trigger_name(subscription)} FOR {quoted(capture.table.name)} {state}\n"
-        f"AFTER {_events(capture)} POSITION 32767"
-    )
-    return f"{head}\nAS\n{_Body(subscription, task, queue, capture).text()}"
-
-
-def trial(capture: Capture, name: str) -> str:
-    """Returns the statement that makes an inactive trigger with nothing but the condition of *capture*.
-
-    It stands there twice, so that no text compiles that ends the parenthesis of one place and goes on with statements.
-    """
-    when = capture.when
-    return (
-        f"CREATE TRIGGER {name} FOR {quoted(capture.table.name)} INACTIVE\nAFTER {_events(capture)} POSITION 32767\n"
-        f"AS\n  DECLARE QUEUE_WANTED BOOLEAN;\nBEGIN\n  IF (\n{when}\n  ) THEN EXIT;\n"
-        f"  QUEUE_WANTED = (\n{when}\n  );\nEND"
-    )
-
-
-def why_not_compiled(error: FBTasksError) -> str:
-    """Returns why the engine refuses a trial, without what names that."""
-    message = brief(error)
-    return without_place(message.partition(" failed -")[2] or message)
-
-
-def does_not_compile(capture: Capture, reason: str) -> TaskDefinitionError:
-    """Returns the error for a condition that is refused for *reason*."""
     source = capture.source
-    known = [
-        name
-        for name, there in (("new", source.insert or source.update), ("old", source.update or source.delete))
-        if there
-    ]
-    columns = " and ".join(f"{name}.COLUMN" for name in known)
-    return TaskDefinitionError(
-        f"on_change({source.table!r}): when={source.when!r:.500} does not compile ({reason}). "
-        f"Give a condition in SQL that names columns of {capture.table.name!r} as {columns}."
+    there = {"I": source.insert, "U": bool(source.update), "D": source.delete}
+    ops = [op for op in there if there[op]]
+    moves = source.order == "key" and there["U"]
+    wanted = [_WHILE[op] for op in ops if op != "U"]  # the trigger is called for UPDATEs that are not, too
+    wanted += [f"old.{quoted(c.name)} IS DISTINCT FROM new.{quoted(c.name)}" for c in capture.update]
+    is_op = [f"IIF({_WHILE[op]}, {literal(op)}" for op in ops]
+    members = {op: _members(capture, op) for op in ops}
+    longest = max(most(pieces) for pieces in members.values())
+    short = ["short"] if longest <= 1960 else []
+    text = {
+        "trigger": trigger_name(subscription),
+        "name": _octets(f",{task},"),
+        "events": " OR ".join(_EVENTS[op] for op in ops),
+        "event": f"fbtasks:queue:{queue}",
+        "wanted": " OR ".join(wanted) if capture.update else "TRUE",
+        "condition": "" if capture.when is None else f"IF (\n{capture.when}\n) THEN",  # it may end in a comment
+        "common": _common(Value(", ".join(is_op) + ", NULL" + ")" * len(ops), 1)),
+        "members": _each({_WHILE[op]: _assigned(pieces) for op, pieces in members.items()}),
+        "moved": _key_changed(capture),
+        "out": literal('{"m":"out","i":'),
+        "into": literal('{"m":"in","i":'),
+        "insert_out": render(_INSERT, short, id=subscription, lane=lane(capture, "old")) if moves else "",
+        "insert_error": render(_INSERT, (), id=subscription, lane=":QUEUE_LANE"),
+        "message": escaped(f"LEFT(RDB$ERROR(MESSAGE), {_ERROR})", 4 * _ERROR),
+        "keyed_errors": _of_row(ops, lambda row: _error([',"k":', *row_json(capture, capture.key, row)])),
+        "error": _error([]),
+    }
+    facts = {fact for fact, holds in (("always", source.always), ("moves", moves)) if holds}
+    return _text(_TRIGGER, facts, subscription, capture, ops, longest, text)
+
+
+def existing(subscription: int, capture: Capture) -> str:
+    """Returns the statement that notes the rows of the table for which the condition holds, as their inserts."""
+    members = _members(capture, "I")
+    text = {
+        "columns": ", ".join(f"new.{quoted(each.name)}" for each in (*capture.key, *capture.others)),
+        "where": "" if capture.when is None else f"WHERE (\n{capture.when}\n)",
+        "common": _common("I"),
+        "members": _assigned(members),
+    }
+    return _text(_EXISTING, (), subscription, capture, ["I"], most(members), text)
+
+
+def _text(
+    template: str,
+    facts: Collection[str],
+    subscription: int,
+    capture: Capture,
+    ops: Sequence[str],
+    longest: int,
+    given: Mapping[str, str],
+) -> str:
+    lanes = _of_row(ops, lambda row: f"QUEUE_LANE = {lane(capture, row)};") if capture.source.order == "key" else ""
+    return render(
+        template,
+        facts,
+        **given,
+        id=subscription,
+        table=quoted(capture.table.name),
+        start=_START,
+        variables=render(_VARIABLES, (), start=_START, longest=min(max(longest, _MOST_ERROR), _MOST)),
+        lanes=lanes,
+        insert=render(_INSERT, ["short"] if longest <= 1960 else (), id=subscription, lane=":QUEUE_LANE"),
     )
-
-
-def without_place(message: str) -> str:
-    """Returns the engine's *message* without where in a generated statement it has found an error."""
-    return _PLACE.sub("", message)
 
 
 def lane(capture: Capture, row: str) -> str:
@@ -137,7 +244,7 @@ def lane(capture: Capture, row: str) -> str:
             number = f"MAXVALUE({number}, {-(2**63) + 1})"
         return f"COALESCE({number}, 0)"
     pieces = row_json(capture, key, row)
-    whole = concatenated(pieces) if expressions.most(pieces) <= LONGEST else appended(pieces)
+    whole = concatenated(pieces) if most(pieces) <= LONGEST else appended(pieces)
     return f"HASH(CRYPT_HASH({whole} USING SHA256))"  # HASH alone is the same for many short texts
 
 
@@ -146,231 +253,65 @@ def row_json(capture: Capture, columns: Sequence[Column], row: str) -> list[str 
     return record(columns, [value(column, row, capture.source.charset) for column in columns])
 
 
-def _events(capture: Capture) -> str:
-    source = capture.source
-    wanted = (("INSERT", source.insert), ("UPDATE", source.update), ("DELETE", source.delete))
-    return " OR ".join(event for event, there in wanted if there)
+def _each(statements: Mapping[str, str]) -> str:
+    """Each of *statements* under its condition."""
+    return "\n".join(f"IF ({condition}) THEN\nBEGIN\n{each}\nEND" for condition, each in statements.items())
 
 
-class _Body:
-    """The parts of a trigger's body. Its variables are called QUEUE_...: a condition does not meet them by chance."""
+def _of_row(ops: Sequence[str], statement: Callable[[str], str]) -> str:
+    """The *statement* for the row that has the key: the old one in a DELETE, else the new one."""
+    if len(ops) == 1:
+        return statement("old" if ops == ["D"] else "new")
+    if "D" not in ops:
+        return statement("new")
+    return _each({"DELETING": statement("old"), "NOT DELETING": statement("new")})
 
-    def __init__(self, subscription: int, task: str, queue: str, capture: Capture) -> None:
-        self._subscription = subscription
-        self._task = task
-        self._queue = queue
-        self._capture = capture
-        self._source = capture.source
-        source = capture.source
-        self._ops = [
-            op for op, wanted in zip(_OPS, (source.insert, source.update, source.delete), strict=True) if wanted
-        ]
-        self._members = {op: self._members_of(op) for op in self._ops}
-        self._longest = max(expressions.most(pieces) for pieces in self._members.values())
-        self._moves = source.order == "key" and bool(source.update)
 
-    def text(self) -> str:
-        """The declarations and the body."""
-        wanted = self._silence() + self._if_wanted(self._if_condition(_block(self._record())))
-        handlers = ["WHEN ANY DO", *_block(self._record_error())]
-        return "\n".join([*_indented(self._declarations()), *_block([*wanted, *handlers])])
+def _assigned(pieces: Sequence[str | Value]) -> str:
+    """The statement that makes QUEUE_REST of *pieces*, or QUEUE_WIDE when that has no room for the row's values."""
+    rest = f"QUEUE_REST = {concatenated(pieces)};"
+    if most(pieces) <= _MOST:
+        return rest
+    return f"IF ({size(pieces)} <= {_MOST}) THEN\n{rest}\nELSE\nQUEUE_WIDE = {appended(pieces)};"
 
-    def _declarations(self) -> Iterator[str]:
-        if not self._source.always:
-            yield "DECLARE QUEUE_SILENT VARCHAR(255) CHARACTER SET OCTETS;"
-        yield "DECLARE QUEUE_ID BIGINT;"
-        yield "DECLARE QUEUE_LANE BIGINT = 0;"
-        yield "DECLARE QUEUE_TIME TIMESTAMP;"
-        if self._moves:
-            yield f"DECLARE QUEUE_START VARCHAR(20) CHARACTER SET OCTETS = {literal(_START)};"
-        yield f"DECLARE QUEUE_COMMON VARCHAR({_COMMON.most}) CHARACTER SET OCTETS;"
-        yield f"DECLARE QUEUE_REST VARCHAR({min(max(self._longest, _MOST_ERROR), LONGEST - _ID)}) CHARACTER SET OCTETS;"
-        if self._may_be_wide:
-            yield "DECLARE QUEUE_WIDE BLOB SUB_TYPE BINARY;"
-        yield f"DECLARE QUEUE_ERROR VARCHAR({4 * _ERROR}) CHARACTER SET OCTETS;"
 
-    @property
-    def _may_be_wide(self) -> bool:
-        """Whether a change can be longer than a VARCHAR."""
-        return self._longest > LONGEST - _ID
+def _common(op: str | Value) -> str:
+    user = Value(escaped("CURRENT_USER", 252), 252)
+    time = Value("CAST(QUEUE_TIME AS VARCHAR(24))", 24)
+    pieces = [',"o":"', op, '","t":"', time, '","x":', Value("CURRENT_TRANSACTION", 20), ',"u":"', user, '"']
+    return f"QUEUE_TIME = QUEUE_NOW();\nQUEUE_COMMON = {concatenated(pieces)};"
 
-    # Whether the change is wanted.
 
-    def _silence(self) -> list[str]:
-        """The statements that leave the trigger when the transaction is silenced."""
-        if self._source.always:
-            return []
-        name = _octets(f",{self._task},")
-        return [
-            f"QUEUE_SILENT = RDB$GET_CONTEXT('USER_TRANSACTION', '{SILENT}');",
-            "IF (QUEUE_SILENT IS NOT NULL) THEN",
-            "BEGIN",
-            "  QUEUE_SILENT = TRIM(_OCTETS ' ' FROM QUEUE_SILENT);",
-            "  IF (QUEUE_SILENT = _ASCII '*'",
-            f"    OR POSITION({name} IN ',' || REPLACE(QUEUE_SILENT, ', ', ',') || ',') > 0) THEN EXIT;",
-            "END",
-        ]
+def _members(capture: Capture, op: str) -> list[str | Value]:
+    """The members of a change by *op*, behind its id, and the end of the object."""
+    found: list[str | Value] = [_COMMON, ',"k":', *row_json(capture, capture.key, "old" if op == "D" else "new")]
+    if op == "U":
+        found.append(_former_key(capture))
+    for name, row, without in (("p", "old", "I"), ("n", "new", "D")):
+        if op != without and capture.others:
+            found += [f',"{name}":', *row_json(capture, capture.others, row)]
+    return [*found, "}"]
 
-    def _if_wanted(self, then: list[str]) -> list[str]:
-        """*then*, under the condition that what was done is wanted. The trigger is called for UPDATEs that are not."""
-        if not self._capture.update:
-            return then
-        parts = [event for event, op in (("INSERTING", "I"), ("DELETING", "D")) if op in self._ops]
-        parts += [f"old.{quoted(c.name)} IS DISTINCT FROM new.{quoted(c.name)}" for c in self._capture.update]
-        return [f"IF ({' OR '.join(parts)}) THEN", *_branch(then)]
 
-    def _if_condition(self, then: list[str]) -> list[str]:
-        """*then*, under the definition's condition. That has lines of its own, for it may end in a comment."""
-        if self._capture.when is None:
-            return then
-        return ["IF (", self._capture.when, ") THEN", *_branch(then)]
+def _former_key(capture: Capture) -> Value:
+    """The key before the change, where it was another one."""
+    pieces, changed = [',"q":', *row_json(capture, capture.key, "old")], _key_changed(capture)
+    return Value(
+        f"IIF({changed}, {concatenated(pieces)}, {literal('')})",
+        most(pieces),
+        size(pieces) if any(isinstance(each, Value) and each.size for each in pieces) else "",
+        f"IIF({changed}, {appended(pieces)}, NULL)",
+    )
 
-    # The change.
 
-    def _record(self) -> Iterator[str]:
-        yield from self._set_common()
-        yield from self._by_op(lambda op: self._set_rest(self._members[op]))
-        yield from self._set_lane()
-        if self._moves:
-            yield f"IF ({'UPDATING AND ' if len(self._ops) > 1 else ''}({self._key_changed()})) THEN"
-            yield from _block(self._record_move())
-        yield from self._insert(self._longest)
-        yield self._post()
+def _key_changed(capture: Capture) -> str:
+    return " OR ".join(_differs(column) for column in capture.key)
 
-    def _record_move(self) -> Iterator[str]:
-        """The change under the key that the row had before."""
-        yield f"QUEUE_START = {literal(_START_OUT)};"
-        yield from self._insert(self._longest, lane(self._capture, "old"))
-        yield f"QUEUE_START = {literal(_START_IN)};"
 
-    def _by_op(self, lines: Callable[[str], list[str]]) -> list[str]:
-        """The *lines* of each op, of which those of what was done are run."""
-        found: list[str] = []
-        for op in self._ops[:-1]:
-            found += [f"{'ELSE ' if found else ''}IF ({_WHILE[op]}) THEN", *_block(lines(op))]
-        last = lines(self._ops[-1])
-        return [*found, "ELSE", *_block(last)] if found else last
-
-    def _set_rest(self, pieces: Sequence[str | Value]) -> list[str]:
-        """The statements that make QUEUE_REST of *pieces*, or QUEUE_WIDE when that has no room for the row's values."""
-        rest = f"QUEUE_REST = {concatenated(pieces)};"
-        if expressions.most(pieces) <= LONGEST - _ID:
-            return [rest]
-        return [
-            f"IF ({expressions.size(pieces)} <= {LONGEST - _ID}) THEN",
-            f"  {rest}",
-            "ELSE",
-            f"  QUEUE_WIDE = {appended(pieces)};",
-        ]
-
-    def _insert(self, most: int, lane: str = ":QUEUE_LANE") -> Iterator[str]:
-        """The statements that write a row, whose members behind the id have *most* bytes at most."""
-        start = ":QUEUE_START" if self._moves else literal(_START)
-        short = f"{start} || :QUEUE_ID || :QUEUE_REST"
-        yield "QUEUE_ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;"
-        if most <= IN_ROW - _ID:
-            yield self._insert_into("DATA", short, lane)
-            return
-        if most > LONGEST - _ID:
-            yield "IF (QUEUE_WIDE IS NOT NULL) THEN"
-            yield "  " + self._insert_into("LARGE", f"BLOB_APPEND(NULL, {start} || :QUEUE_ID, :QUEUE_WIDE)", lane)
-            yield "ELSE"
-        yield f"IF (OCTET_LENGTH(QUEUE_REST) <= {IN_ROW - _ID}) THEN"
-        yield "  " + self._insert_into("DATA", short, lane)
-        yield "ELSE"
-        yield "  " + self._insert_into("LARGE", short, lane)
-
-    def _insert_into(self, column: str, members: str, lane: str) -> str:
-        return INSERTION.format(number=self._subscription, column=column, lane=lane, members=members)
-
-    def _post(self) -> str:
-        return f"POST_EVENT 'fbtasks:queue:{self._queue}';"
-
-    # The members of the JSON object, behind its id.
-
-    def _set_common(self) -> Iterator[str]:
-        """The statements that make the members that each row has."""
-        yield "QUEUE_TIME = QUEUE_NOW();"
-        pieces = [',"o":"', self._op(), *BY]
-        yield f"QUEUE_COMMON = {concatenated(pieces)};"
-
-    def _members_of(self, op: str) -> list[str | Value]:
-        """The members of a change by *op*, and the end of the object."""
-        found: list[str | Value] = [_COMMON, ',"k":', *self._key(_ROW[op])]
-        if op == "U":
-            found.append(self._former_key())
-        if op != "I" and self._capture.others:
-            found += [',"p":', *self._others("old")]
-        if op != "D" and self._capture.others:
-            found += [',"n":', *self._others("new")]
-        return [*found, "}"]
-
-    def _key(self, row: str) -> list[str | Value]:
-        return row_json(self._capture, self._capture.key, row)
-
-    def _others(self, row: str) -> list[str | Value]:
-        return row_json(self._capture, self._capture.others, row)
-
-    def _former_key(self) -> Value:
-        """The key before the change, where it was another one."""
-        pieces = [',"q":', *self._key("old")]
-        changed = self._key_changed()
-        return Value(
-            f"IIF({changed}, {concatenated(pieces)}, {literal('')})",
-            expressions.most(pieces),
-            expressions.size(pieces) if any(isinstance(each, Value) and each.size for each in pieces) else "",
-            f"IIF({changed}, {appended(pieces)}, NULL)",
-        )
-
-    def _key_changed(self) -> str:
-        return " OR ".join(_differs(column) for column in self._capture.key)
-
-    # Lanes.
-
-    def _set_lane(self) -> list[str]:
-        if self._source.order != "key":
-            return []
-        return self._by_row(lambda row: [f"QUEUE_LANE = {lane(self._capture, row)};"])
-
-    def _by_row(self, lines: Callable[[str], list[str]]) -> list[str]:
-        """The *lines* of the row that has the key: the old one in a DELETE, else the new one."""
-        if self._ops == ["D"]:
-            return lines("old")
-        if "D" not in self._ops:
-            return lines("new")
-        return ["IF (DELETING) THEN", *_indented(lines("old")), "ELSE", *_indented(lines("new"))]
-
-    # The error.
-
-    def _record_error(self) -> Iterator[str]:
-        """The statements that write a row with the error, and with the key where that can be made."""
-        yield from self._set_common()
-        if self._moves:
-            yield f"QUEUE_START = {literal(_START)};"
-        if self._may_be_wide:
-            yield "QUEUE_WIDE = NULL;"
-        message = escaped(f"LEFT(RDB$ERROR(MESSAGE), {_ERROR})", 4 * _ERROR)
-        yield from _block([f"QUEUE_ERROR = {message};", f"WHEN ANY DO QUEUE_ERROR = {literal('error ')} || GDSCODE;"])
-        yield from _block(
-            [
-                *self._set_lane(),
-                *self._by_row(lambda row: [self._set_error([',"k":', *self._key(row)])]),
-                "WHEN ANY DO",
-                *_block(["QUEUE_LANE = 0;", self._set_error([])]),
-            ]
-        )
-        yield from self._insert(LONGEST - _ID)
-        yield self._post()
-
-    def _set_error(self, key: list[str | Value]) -> str:
-        """Makes QUEUE_REST of the members of a change that could not be recorded."""
-        members = [_COMMON, *key, ',"e":"', Value("QUEUE_ERROR", 4 * _ERROR), '"}']
-        return f"QUEUE_REST = {concatenated(members)};"
-
-    def _op(self) -> str | Value:
-        if len(self._ops) == 1:
-            return self._ops[0]
-        return Value(f"IIF(INSERTING, {literal('I')}, IIF(UPDATING, {literal('U')}, {literal('D')}))", 1)
+def _error(key: list[str | Value]) -> str:
+    """Makes QUEUE_REST of the members of a change that could not be recorded, with the *key* where that can be made."""
+    members = [_COMMON, *key, ',"e":"', Value("QUEUE_ERROR", 4 * _ERROR), '"}']
+    return f"QUEUE_REST = {concatenated(members)};"
 
 
 def _differs(column: Column) -> str:
@@ -385,16 +326,3 @@ def _differs(column: Column) -> str:
 def _octets(text: str) -> str:
     """*text* as bytes in SQL, in UTF-8."""
     return literal(text) if text.isascii() else f"_OCTETS x'{text.encode().hex()}'"
-
-
-def _branch(lines: list[str]) -> list[str]:
-    """*lines*, one statement, as what is done behind THEN or ELSE."""
-    return lines if lines[0] == "BEGIN" else _indented(lines)
-
-
-def _block(lines: Iterable[str]) -> list[str]:
-    return ["BEGIN", *_indented(lines), "END"]
-
-
-def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"  {line}" for line in lines]

@@ -1,5 +1,5 @@
 -- Polled tables: tables that fbtasks does not own, whose rows become tasks. The statements that touch such a table are
--- generated (features/sources/store/polls.py) and run with the rights of the worker's user; what they change of the
+-- generated (features/sources/store/poll_statements.py) and run with the rights of the worker's user; what they change of the
 -- queue is in these procedures.
 SET TERM ^ ;
 
@@ -55,7 +55,7 @@ BEGIN
     TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
 END^
 
--- Makes a task of a row, of the number TASK_ID or (NULL) the next. GATED: 1, the gate of LANE is shut behind it; 2,
+-- Makes a task of a row, of the number TASK_ID. GATED: 1, the gate of LANE is shut behind it; 2,
 -- its LANE is its own number, under which its row is found again; 0, nothing is written when it ends. The row is in
 -- DATA, or in LARGE. When it ends nothing waits for that but the row, to which the worker that ran it writes: so no
 -- worker is woken.
@@ -73,8 +73,6 @@ BEGIN
     SELECT NAME, QUEUE, PRIORITY_RANK FROM QUEUE_SUBSCRIPTION WHERE ID = :SUBSCRIPTION_ID
         INTO :NAME, :QUEUE, :PRIORITY_RANK;
     NOW_UTC = QUEUE_NOW();
-    IF (TASK_ID IS NULL) THEN
-        TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
     IF (GATED = 2) THEN
         LANE = TASK_ID;
     ELSE IF (GATED = 0) THEN

@@ -23,15 +23,6 @@ BEGIN
             VALUES (:WORKER_ID, :APP, :NAME, :KIND, :SOURCE, :QUEUE, :HASH, :PROBLEM);
 END^
 
--- Forgets what all workers have noted of a definition, which was deployed. What has another one in its code goes on
--- telling it.
-PROCEDURE FORGET_UNDEPLOYED (
-    APP QUEUE_TEXT, NAME QUEUE_TEXT, HASH QUEUE_HASH)
-AS
-BEGIN
-    DELETE FROM QUEUE_UNDEPLOYED WHERE APP = :APP AND NAME = :NAME AND HASH = :HASH;
-END^
-
 -- The same for the handler of an event or a poll, by workers.
 PROCEDURE HANDLE (
     ID INTEGER, SUCCEEDS_ID INTEGER, KIND QUEUE_WORD, APP QUEUE_TEXT, NAME QUEUE_TEXT,
@@ -56,7 +47,7 @@ BEGIN
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION
             WHERE ID = :SUBSCRIPTION_ID AND KIND IN ('event', 'poll') AND APP = :APP)) THEN
         EXCEPTION QUEUE_REFUSED 'a worker registers the handlers of events and the polls of its own app alone';
-    EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.ORPHAN(SUBSCRIPTION_ID);
+    EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.SET_STATE(SUBSCRIPTION_ID, 'orphaned');
 END^
 
 PACKAGE FBTASKS_SOURCES_UPKEEP^
@@ -211,18 +202,12 @@ BEGIN
     POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Notes that the code of a subscription is gone: what comes for it is kept, and not given out.
-PROCEDURE ORPHAN (SUBSCRIPTION_ID INTEGER)
+-- Has a subscription be 'orphaned': its code is gone, and what comes for it is kept, and not given out; or 'dropped',
+-- whatever it still has.
+PROCEDURE SET_STATE (SUBSCRIPTION_ID INTEGER, STATE QUEUE_WORD)
 AS
 BEGIN
-    UPDATE QUEUE_SUBSCRIPTION SET STATE = 'orphaned' WHERE ID = :SUBSCRIPTION_ID AND STATE <> 'dropped';
-END^
-
--- Has a subscription end, whatever it still has.
-PROCEDURE UNSUBSCRIBE (SUBSCRIPTION_ID INTEGER)
-AS
-BEGIN
-    UPDATE QUEUE_SUBSCRIPTION SET STATE = 'dropped' WHERE ID = :SUBSCRIPTION_ID;
+    UPDATE QUEUE_SUBSCRIPTION SET STATE = :STATE WHERE ID = :SUBSCRIPTION_ID AND STATE <> 'dropped';
 END^
 
 -- Deletes up to MOST rows of each kind that a dropped subscription has. Its tasks become plain ones; those that wait
