@@ -45,6 +45,7 @@ from fbtasks.tasks.declare import options_of, refuse_unknown, shows, typed
 from fbtasks.tasks.definition import check_class, define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
+from fbtasks.tasks.handlers import ON_FAILURE
 from fbtasks.tasks.middleware import Middlewares, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
@@ -393,6 +394,8 @@ class FBTasks(AnswersCelery):
                 f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
                 f"{task.function.__module__}. Give one of them another name=."
             )
+        if task.name.endswith(ON_FAILURE):
+            raise TaskDefinitionError(f"no task can be named {task.name!r}: this is the name of its on_failure hook.")
         self.middlewares.check_task(task.name, is_async=task.is_async)
         self.enqueuer.check_queue(task.options.queue)
         if task.options.serializer is not None:
@@ -413,6 +416,12 @@ class FBTasks(AnswersCelery):
                     f"the task {task.name!r} has {name}=, which is an option of a feature that the app {self.name!r} "
                     "was made without: add the feature to features=[...], or leave the option out."
                 )
+
+    def add_hooks(self) -> None:
+        """Adds the tasks that call on_failure hooks: in a process that runs tasks."""
+        from fbtasks.run.hooks import hook_tasks
+
+        self._tasks |= hook_tasks(self, Task)
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:

@@ -319,10 +319,6 @@ class Feature:
         """
         return []
 
-    def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:
-        """Returns the tasks that have failed because *task* did; None among them: that is not decided yet."""
-        return ()
-
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """What *worker* does for the feature now and then."""
         return ()

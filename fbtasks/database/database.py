@@ -6,8 +6,8 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from typing import Any, Final, TypeVar
 
 from fbtasks import timing as clock
@@ -66,12 +66,10 @@ class Database:
         self.tell: Callable[[str], None] = logger.info
         """Called with one line when a database or a queue was created."""
 
-    @contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self) -> AbstractContextManager[Session]:
         """A session for a short while; others wait for it when all are lent."""
         self.make_ready(create=False)
-        with self._pooled().session() as session:
-            yield session
+        return self._pooled().session()
 
     def _pooled(self) -> Pool:
         with self._lock:

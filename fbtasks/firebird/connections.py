@@ -14,7 +14,7 @@ from fbtasks.errors import SchemaError
 from fbtasks.firebird import fork, library, watchdog
 from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.ending import keep_others_out
-from fbtasks.firebird.driver.translate import translated
+from fbtasks.firebird.driver.translate import Translated
 from fbtasks.firebird.embedded import lockdir, mutex_repair
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
 from fbtasks.firebird.events import no_callback
@@ -53,7 +53,7 @@ def connect(
     fork.refuse_fork()
     with fork.opening():
         library.load(url, _close_all)
-    with translated(url, connecting=True):
+    with Translated(url, connecting=True):
         if url.host is not None:
             _probe(url.host, url.port)  # nothing of the library's yet: a fork meanwhile does no harm
         with fork.opening():

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from fbtasks.firebird.driver.translate import translated
+from fbtasks.firebird.driver.translate import Translated
 from fbtasks.firebird.session import Session
 
 _VERSION = b"\x01"
@@ -92,7 +92,7 @@ class Events:
         # Given back first: afterwards the client library would take the new one for it, and withdraw that.
         self._request = None
         # A server that waits for another client's event port lets all others wait meanwhile.
-        with self._session.watched(), translated(self._session.url):
+        with self._session.watched(), Translated(self._session.url):
             self._request = self._session.connection._att.que_events(self._callback, request)
 
     def close(self) -> None:

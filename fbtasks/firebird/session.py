@@ -15,7 +15,7 @@ from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable, 
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.driver.discard import discard
 from fbtasks.firebird.driver.packed import PackedCall
-from fbtasks.firebird.driver.translate import is_read_only, translate, translated
+from fbtasks.firebird.driver.translate import Translated, is_read_only, translate
 from fbtasks.system import faults
 from fbtasks.url import DatabaseURL
 
@@ -78,7 +78,7 @@ class Transaction:
         return self._rows(lambda _: statement, params)
 
     def _rows(self, statement: Callable[[Any], Any], params: Sequence[object]) -> list[tuple[Any, ...]]:
-        with translated(self._url), closing(self._cursor()) as cursor:
+        with Translated(self._url), closing(self._cursor()) as cursor:
             cursor.stream_blob_threshold = _PIECE  # longer ones arrive as readers, which end with the cursor
             cursor.execute(statement(cursor), _uploads(params, self._moved))
             watchdog.moved()
@@ -86,7 +86,7 @@ class Transaction:
 
     def parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
         """The same, *size* rows at a time: for a list that may be long, of a query without long BLOBs."""
-        with translated(self._url), closing(self._cursor()) as cursor:
+        with Translated(self._url), closing(self._cursor()) as cursor:
             cursor.execute(self._queries[name] + more, params)
             watchdog.moved()
             while rows := cursor.fetchmany(size):
@@ -95,12 +95,12 @@ class Transaction:
 
     def compile(self, sql: str) -> None:
         """Has the engine compile *sql*, which is not run. Raises :class:`StatementRefused` when that fails."""
-        with translated(self._url), closing(self._cursor()) as cursor:
+        with Translated(self._url), closing(self._cursor()) as cursor:
             cursor.prepare(sql).free()
 
     def packed(self, name: str, data: bytes) -> bytes:
         """What the procedure *name*, which takes a string and returns one, returns for *data*; see PackedCall."""
-        with translated(self._url):
+        with Translated(self._url):
             calls = self._statements("packed")
             call = calls.get(name)
             if call is None:
@@ -154,7 +154,7 @@ class Transaction:
 
     def begin(self) -> None:
         """Begins it."""
-        with translated(self._url):
+        with Translated(self._url):
             self.driver.begin()
 
     def commit(self, point: str = "") -> None:
@@ -179,7 +179,7 @@ class Transaction:
 
     def script(self, statement: str) -> None:
         """Runs one statement of a migration."""
-        with translated(self._url):
+        with Translated(self._url):
             self.driver.execute_immediate(statement)
             watchdog.moved()
 
@@ -188,7 +188,7 @@ def database_info(connection: Any, *codes: str) -> tuple[Any, ...]:
     """What a database says of itself, by the names of the driver's ``DbInfoCode``."""
     from firebird.driver.types import DbInfoCode
 
-    with translated():
+    with Translated():
         return tuple(connection.info.get_info(DbInfoCode[code]) for code in codes)
 
 

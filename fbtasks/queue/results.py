@@ -172,18 +172,20 @@ def call_of(session: Session, task: int) -> tuple[str, bytes | None] | None:
     return None
 
 
-def failure(session: Session, task: int) -> tuple[Claim, Failed] | None:
+def failure(session: Session, task: int, retries: int) -> tuple[Claim, Failed] | None:
     """The last claim of a task that has failed, and what it failed with; None when it has not failed.
 
-    The payload is None where it may be in its own table.
+    *retries*: how many tries had ended before. The payload is None where it may be in its own table.
     """
     found = session.read("FBTASKS_WORKER.FAILURE", task)
     if not found:
         return None
-    task_id, name, queue, priority, start, tries, most, crashes, content_type, payload, error, message = found[0]
-    moment = 10 * clock.to_ms(as_utc(start))
-    claim = Claim(task, 0, name, queue, priority, tries, crashes, most, moment, None, content_type, payload, task_id)
-    return claim, Failed(error or "", message or "")
+    task_id, name, queue, priority, start, most, content_type, payload, fed, error, message, trace, args = found[0]
+    claim = Claim(
+        task, 0, name, queue, priority, retries, 0, most, 10 * clock.to_ms(as_utc(start)), None, content_type, payload,
+        task_id, gated=True, fed=fed,
+    )  # fmt: skip
+    return claim, Failed(error or "", message or "", trace or "", args)
 
 
 def listing(session: Session, state: State, wanted: Filter) -> Iterator[TaskRow]:

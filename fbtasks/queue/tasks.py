@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
+from fbtasks.queue.firsts import write_first
 from fbtasks.states import State
 from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Owner, Stale, batch_of
 
@@ -202,6 +203,18 @@ def expire(transaction: Transaction, after: int, reads: int = READS, most: int =
     return expired, last
 
 
-def fail_parked(transaction: Transaction, age: timedelta, most: int = BATCH) -> list[int]:
-    """Fails up to *most* tasks that were parked longer than *age* ago. Returns their ids."""
-    return [row[0] for row in transaction.rows("FBTASKS_WORKER.FAIL_PARKED", age // timedelta(milliseconds=1), most)]
+def fail_parked(transaction: Transaction, age: timedelta, hook: str | None = None) -> list[int]:
+    """Fails some tasks that were parked longer than *age* ago. Returns their ids.
+
+    *hook* is the task that calls the on_failure hooks of the app for them.
+    """
+    given = age // timedelta(milliseconds=1), BATCH, hook
+    return [row[0] for row in transaction.rows("FBTASKS_WORKER.FAIL_PARKED", *given)]
+
+
+def set_on_failure(session: Session, tasks: Mapping[str, bool]) -> None:
+    """Has the database know which of *tasks* have on_failure hooks."""
+    known = {name for (name,) in session.read("names_on_failure")}
+    for name, has_hooks in tasks.items():
+        if has_hooks != (name in known):
+            write_first(session, lambda t, given=(name, has_hooks): t.call("FBTASKS_WORKER.SET_ON_FAILURE", *given))  # type: ignore[misc]

@@ -12,8 +12,9 @@ from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
-from fbtasks.run.invocation import Failure, Note, Part, RunResult, invocation_of
+from fbtasks.run.invocation import Note, Part, RunResult, invocation_of
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
+from fbtasks.tasks.handlers import ON_FAILURE
 from fbtasks.tasks.middleware import run_through
 from fbtasks.tasks.remote_error import describe_exception
 from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, current, running
@@ -75,7 +76,7 @@ class Run:
     def call(self, part: Part) -> Any:
         """Calls the function, inside of the middlewares; of a coroutine function returns the coroutine."""
         arounds = self._runner.app.middlewares.run
-        if arounds:
+        if arounds and not self.task.name.endswith(ON_FAILURE):
             is_async = self.task.is_async
             call = self._call_async if is_async else self._call
             return run_through(arounds, part.request, call, is_async=is_async)
@@ -163,7 +164,7 @@ class Run:
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
         outcome = Requeue(Reason.RETRY, delay, f"{failed.error_type}: {failed.message}", failed.error_type)
-        return self.ended(part, outcome)._replace(retried=(Failure(replace(request, connection=None), error),))
+        return self.ended(part, outcome)._replace(retried=((replace(request, connection=None), error),))
 
     def failed(self, part: Part, error: BaseException, *, outside: bool = False) -> RunResult:
         """The result of a call that has failed for good.
@@ -173,17 +174,17 @@ class Run:
         failed = describe_exception(error)
         if outside and isinstance(error, FBTasksError):
             failed = replace(failed, traceback="")
-        result = self.ended(part, failed)
-        if hooks_at("on_failure", self._runner.app, self.task.name):  # its transaction is over when they are called
-            result = result._replace(failure=Failure(replace(part.request, connection=None), error))
-        return result
+        if self._runner.eager:  # else the record of the failure enqueues a call of its hooks
+            with running(part.request):
+                self._runner.tell("on_failure", part.request, error)
+        return self.ended(part, failed)
 
 
 def hooks_at(end: str, app: FBTasks, name: str) -> tuple[Hook, ...]:
     """The hooks of that *end* of the task of that name, where the app has it, and of the app, in this order."""
     task, of_app = app.tasks.get(name), getattr(app, end)
     own = () if task is None else task.hooks[end]
-    return own if of_app is None else (*own, of_app)
+    return own if of_app is None or name.endswith(ON_FAILURE) else (*own, of_app)
 
 
 def read_arguments(

@@ -84,12 +84,10 @@ def run_eagerly(app: FBTasks, call: Call, inputs: tuple[Input, ...] = ()) -> Eag
             max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), content_type=call.content_type,
             payload=call.payload, task_id=task_id, wanted=True, inputs=inputs,
         )  # fmt: skip
-        finished, failure, _, _, retried = runner.run(claim)
-        runner.call_hooks("on_retry", retried)
-        if failure is not None:
-            runner.call_hooks("on_failure", [failure])
+        ended = runner.run(claim)
+        runner.tell_retried(ended)
         tries += 1
-        match finished.outcome:
+        match ended.finished.outcome:
             case Requeue(Reason.RETRY):
                 continue
             case Requeue(Reason.SNOOZE, delay):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from fbtasks.errors import TaskDefinitionError
@@ -25,26 +25,16 @@ class Part(NamedTuple):
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A task that has failed for good, or is tried again, as its hooks are told."""
-
-    request: Request
-    error: BaseException
-
-
 class RunResult(NamedTuple):
     """How the run of a claim has ended."""
 
     finished: Finished
-    failure: Failure | None = None
-    """What the on_failure hooks are to be told, when the task has failed for good and there are any."""
     raised: BaseException | None = None
     """What the task's function raised."""
     done: int = 0
     """Of several calls that end before the last one: how many have succeeded."""
-    retried: tuple[Failure, ...] = ()
-    """What the on_retry hooks are to be told, when the task, or calls of a batch, are tried again and there are any."""
+    retried: tuple[tuple[Request, BaseException], ...] = ()
+    """What the on_retry hooks are to be told, when the task, or calls of a batch, are tried again."""
 
 
 Note = Callable[[int], None]
@@ -124,11 +114,11 @@ def _fault(task: Task[..., Any], value: Any, calls: int) -> TaskDefinitionError 
 
 
 def _together(claim: Claim, ends: list[RunResult]) -> RunResult:
-    """The result of a batch with these *ends*. Its on_failure hooks are the worker's to call, for each of the calls."""
+    """The result of a batch with these *ends*."""
     if not claim.members:
         return ends[0]
     outcome = Several(tuple(each.finished.outcome for each in ends))
-    retried = tuple(failure for each in ends for failure in each.retried)
+    retried = tuple(told for each in ends for told in each.retried)
     return RunResult(Finished(claim, outcome, ends[0].finished.elapsed), retried=retried)
 
 

@@ -6,16 +6,15 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
-from fbtasks.run.claimed import Run, hooks_at, read_arguments, request_of
-from fbtasks.run.interrupts import Interrupts, TaskStopped
-from fbtasks.run.invocation import ONCE, Failure, Note, Part, RunResult
-from fbtasks.tasks.call import Claim, Failed, Finished, Reason, Requeue
-from fbtasks.tasks.remote_error import rebuild_exception
+from fbtasks.run.claimed import Run, hooks_at
+from fbtasks.run.interrupts import Interrupts
+from fbtasks.run.invocation import ONCE, Note, Part, RunResult
+from fbtasks.tasks.call import Claim, Finished, Reason, Requeue
 from fbtasks.tasks.request import SILENT, Reports, Request, running
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ _NOTHING: Final = nullcontext()
 class Runner:
     """Runs tasks of one app. It does not speak to the database.
 
-    The caller has the on_failure hooks called, by :meth:`call_hooks`, when the failure is recorded, and those of
-    on_retry when it is sure that the task is tried again.
+    The caller has the hooks of on_retry called when it is sure that the task is tried again.
     """
 
     def __init__(
@@ -167,28 +165,17 @@ class Runner:
 
     # Hooks
 
-    def failure_of(self, claim: Claim, failed: Failed) -> Failure:
-        """What the on_failure hooks are told of a task that was failed elsewhere; unreadable arguments are left out."""
-        task = self.app.tasks.get(claim.name)
-        if failed.extra is not None and failed.extra.own is not None:
-            claim = claim._replace(payload=failed.extra.own)
-        args, kwargs, _ = read_arguments(self.app, claim, task)
-        return Failure(request_of(claim, task, args, kwargs), rebuild_exception(failed))
+    def tell_retried(self, result: RunResult) -> None:
+        """Calls the on_retry hooks of what is tried again."""
+        for request, error in result.retried:
+            with running(request):
+                self.tell("on_retry", request, error)
 
-    def call_hooks(self, end: str, told: Iterable[Failure], number: int = 0) -> None:
-        """Calls the hooks of an *end* for each of *told*; they may be interrupted as the task *number*."""
-        for each in told:
-            with running(each.request):
-                self.tell(end, each.request, each.error, number)
-
-    def tell(self, end: str, request: Request, value: Any, number: int = 0) -> None:
+    def tell(self, end: str, request: Request, value: Any) -> None:
         """Calls the hooks of an *end* with the request and the result or exception. What they raise is logged."""
         for hook in hooks_at(end, self.app, request.task):
             try:
-                with self._interrupts.window(number) if end == "on_failure" else _NOTHING:
-                    self.here(hook, request, value)
-            except TaskStopped:
-                raise
+                self.here(hook, request, value)
             except BaseException:  # SystemExit is no reason to run the task again
                 logger.exception("The %s hook of %s raised; the outcome stands.", end, request.task)
 

@@ -18,7 +18,6 @@ from fbtasks.queue.shares import own_limits
 from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Finished, Outcome, Reason, Requeue, Several, reason_of
 from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
-from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import MOST_KEPT, Outcomes
@@ -43,7 +42,6 @@ class Dispatcher:
         executor: Executor,
         lease: Lease,
         outcomes: Outcomes,
-        hooks: FailureHooks,
     ) -> None:
         tasks = app.tasks
         self.features = app.features.names
@@ -55,7 +53,6 @@ class Dispatcher:
         self._executor = executor
         self._lease = lease
         self._outcomes = outcomes
-        self._hooks = hooks
         self._claims: deque[Claim] = deque()
         self._since = 0.0
         self.known = frozenset(tasks)
@@ -88,7 +85,7 @@ class Dispatcher:
         """How many more claims can be handed out soon."""
         if self._outcomes.kept >= MOST_KEPT:
             return 0
-        return self._executor.free() - len(self._claims) - len(self._hooks)
+        return self._executor.free() - len(self._claims)
 
     def wanted(self) -> int:
         """The same; 0 while the executor has enough to do."""

@@ -8,22 +8,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fbtasks import timing as clock
-from fbtasks.config import Settings
 from fbtasks.errors import ConflictError, DatabaseError, StatementRefused
 from fbtasks.feature import Duty
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
-from fbtasks.queue.tasks import BATCH
 from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Said
+from fbtasks.tasks.handlers import APP_HOOK
 from fbtasks.timing import Backoff, Quiet
-from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.outcomes import Outcomes
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
 
 logger = logging.getLogger("fbtasks.worker")
 T = TypeVar("T")
@@ -249,9 +250,8 @@ class Upkeep(Duty):
 
     name = "housekeeping"
 
-    def __init__(self, settings: Settings, hooks: FailureHooks, lease: Lease, outcomes: Outcomes) -> None:
-        self._housekeeping = Housekeeping(settings)
-        self._hooks = hooks
+    def __init__(self, app: FBTasks, lease: Lease, outcomes: Outcomes) -> None:
+        self._housekeeping = Housekeeping(app.settings, APP_HOOK if APP_HOOK in app.tasks else None)
         self._lease = lease
         self._outcomes = outcomes
         self._ended = 0
@@ -274,8 +274,6 @@ class Upkeep(Duty):
             # Before others read in the order of an index what has been deleted: see FBTASKS_CORE.VISIT.
             room.turn(session)
             release_orphans(session, self._lease.worker_id)
-            # Else the hooks of parked tasks that are failed could take longer than they need to come.
-            self.next_turn = now + self._housekeeping.turn(session, give_up=len(self._hooks) < BATCH)
-            self._hooks.look_up(self._housekeeping.take_given_up())
+            self.next_turn = now + self._housekeeping.turn(session)
         room.turn(session)
         return False

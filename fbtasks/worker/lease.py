@@ -152,10 +152,6 @@ class Lease:
         if self._registration.rescue(run, find_the_dead, crash_limit=self._crash_limit):
             self.beat_soon()
 
-    def take_failed(self) -> list[int]:
-        """The tasks that a rescue has failed since the last call."""
-        return self._registration.take_failed()
-
     def leave(self, session: Session) -> None:
         """Deletes the worker from the register."""
         self.drain()

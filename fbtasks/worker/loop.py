@@ -21,12 +21,12 @@ from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
 from fbtasks.tasks.call import Reason, reason_of
+from fbtasks.tasks.handlers import ON_FAILURE, hook_name
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.drain import LOCKED, OPENS, Burst, Drain
 from fbtasks.worker.duties import Duties, Promotion, Upkeep
 from fbtasks.worker.fetcher import POLL_FIRST, Fetcher, Parked
-from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
@@ -42,6 +42,7 @@ class Loop:
     """Claims, has the executor run, and records, until it is told to stop."""
 
     def __init__(self, app: FBTasks, executor: Executor, options: WorkerOptions) -> None:
+        app.add_hooks()
         self._app = app
         self._executor = executor
         self._options = options
@@ -55,12 +56,11 @@ class Loop:
         self.turn = HostLock(app.settings.url)
         self._outcomes = Outcomes(self.turn, app.features)
         self.tally = self._outcomes.tally
-        self._hooks = FailureHooks(app, executor)
-        self._dispatcher = Dispatcher(app, options, executor, self.lease, self._outcomes, self._hooks)
+        self._dispatcher = Dispatcher(app, options, executor, self.lease, self._outcomes)
         promotion = Promotion()
         self._fetcher = Fetcher(options, self.lease, self._outcomes, self._dispatcher, promotion, self.events_arrive)
         self._parked = Parked(options.queues, self._fetcher, self._dispatcher, self.events_arrive)
-        upkeep = Upkeep(app.settings, self._hooks, self.lease, self._outcomes)
+        upkeep = Upkeep(app, self.lease, self._outcomes)
         self._duties = Duties(
             [
                 *(("", each) for each in (upkeep, promotion, self._parked)),
@@ -107,6 +107,8 @@ class Loop:
         for feature in self._app.features:
             for line in feature.begin(session):
                 logger.info("%s", line)
+        names = [name for name in self._app.tasks if not name.endswith(ON_FAILURE)]
+        tasks.set_on_failure(session, {name: hook_name(name) in self._app.tasks for name in names})
         if deploys:
             self._duties.begin(session)
         self._register(session)
@@ -190,7 +192,6 @@ class Loop:
         self._outcomes.retry(session, self.id)
         if self._duties.do(session, draining=draining):
             self._fetcher.look()
-        self._call_hooks(session)
         self._collect()
         if draining:
             self.drain.say_waiting(self._executor.busy(), self._duties.under_way())
@@ -200,11 +201,6 @@ class Loop:
         self._dispatcher.collect()
         for said in self._executor.take_said():
             self._duties.tell(said)
-
-    def _call_hooks(self, session: Session) -> None:
-        self._hooks.settle(self._outcomes.take_settled())
-        self._hooks.look_up(self.lease.take_failed())
-        self._hooks.call(session)
 
     def _beat(self, session: Session) -> None:
         """Sends a heartbeat when it is time, and heeds what the answer says."""
@@ -249,19 +245,14 @@ class Loop:
         if not self.drain.begun:
             return False
         lost = self.drain.replaced is not None and self.connection.session is None  # nothing can be recorded
-        return self.drain.over or not (self._runs_some() or (self._holds_some() and not lost))
-
-    def _runs_some(self) -> bool:
-        return bool(self._executor.busy() or self._executor.hooks())
+        return self.drain.over or not (self._executor.busy() or (self._holds_some() and not lost))
 
     def _holds_some(self) -> bool:
-        return bool(
-            self._dispatcher or self._outcomes or self._outcomes.kept or self._hooks or self._duties.under_way()
-        )
+        return bool(self._dispatcher or self._outcomes or self._outcomes.kept or self._duties.under_way())
 
     def _burst_is_over(self, session: Session) -> bool:
         """Whether a burst has left nothing that is due. Says what it leaves: what waits for limits or other steps."""
-        if self._holds_some() or self._runs_some() or self._duties.pending():
+        if self._holds_some() or self._executor.busy() or self._duties.pending():
             self._burst.works()
         elif self._fetcher.looks_again:
             pass
@@ -296,7 +287,7 @@ class Loop:
             if self.drain.begun or not self._dispatcher.gathering:
                 return [0.0]
             until.append(min(outcomes.gathered_at, clock.monotonic() + GATHER / 8))
-        until += [self.lease.next_beat, self._dispatcher.deadline, outcomes.again_at, self._hooks.next_look]
+        until += [self.lease.next_beat, self._dispatcher.deadline, outcomes.again_at]
         until.append(self._duties.due(draining=self.drain.begun))
         if not self.drain.begun:
             until.append(self._fetcher.deadline())
@@ -328,8 +319,6 @@ class Loop:
                 self._outcomes.record(session, self.lease.worker_id)
                 self._outcomes.retry(session, self.lease.worker_id, at_once=True)
                 self._outcomes.give_up()
-                self._hooks.look_again()
-                self._call_hooks(session)
                 self._duties.finish(session)
                 self.lease.leave(session)
             elif (self._outcomes or self._outcomes.kept) and self.drain.replaced is None:
@@ -337,7 +326,6 @@ class Loop:
         except DatabaseError as error:
             logger.error("The database is away; what this worker held runs again when its lease ends: %s", error)
         finally:
-            self._hooks.drop()
             self.connection.close()
             self.lease.close()
             self.turn.close()

@@ -129,8 +129,6 @@ class Outcomes:
         """All that has been recorded, but what came too late."""
         self.gathered_at = 0.0
         """When those that wait have waited for long enough, on the monotonic clock."""
-        self._settled: list[Finished] = []
-        """What became of outcomes other than successes."""
         self.watched: dict[str, Callable[[], None]] = {}
         """What is to be called when ends of a task have been recorded, by its name."""
         self.large = 0
@@ -163,7 +161,6 @@ class Outcomes:
         elif finished.outcome != RELEASED:  # its claim was stale, which was logged where it ran
             self.tally.take([finished])
             log_outcome(finished)
-            self._settle(finished, recorded=True)
             self._watch([finished])
 
     def _watch(self, batch: list[Finished]) -> None:
@@ -211,13 +208,9 @@ class Outcomes:
         """Has a batch written again; each by itself when the connection was lost with one of them."""
         if connection_was_lost(error):
             for finished in batch:
-                self._keep(finished)
+                self._kept.append(Kept(finished))
         else:
             self._waiting = batch + self._waiting
-
-    def _keep(self, finished: Finished) -> None:
-        self._kept.append(Kept(finished))
-        self._settle(finished, recorded=False)  # who waits to hear of it, a child with hooks, does not wait for so long
 
     def _written(self, batch: list[Finished], stale: list[Stale]) -> None:
         """Says what has been written."""
@@ -231,20 +224,10 @@ class Outcomes:
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:
-            self._settle(finished, recorded=not late(finished))
             if late(finished):
                 log_stale(finished.claim, standing[finished.claim.id])
             else:
                 log_outcome(finished)
-
-    def _settle(self, finished: Finished, *, recorded: bool) -> None:
-        if not isinstance(finished.outcome, Succeeded):
-            self._settled.append(finished._replace(recorded=recorded))
-
-    def take_settled(self) -> list[Finished]:
-        """What has become of outcomes since the last call; not recorded is what was stale or refused."""
-        settled, self._settled = self._settled, []
-        return settled
 
     def record(self, session: Session, worker_id: int) -> None:
         """Writes all but those that are kept apart: together, or else, when that cannot be, half by half."""
@@ -257,7 +240,7 @@ class Outcomes:
                 if half := len(part) // 2:
                     parts += part[half:], part[:half]
                 else:
-                    self._keep(part[0])
+                    self._kept.append(Kept(part[0]))
             except BaseException as error:
                 self._not_written(part, error)
                 self._waiting += [finished for each in parts for finished in each]

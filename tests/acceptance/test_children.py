@@ -17,7 +17,7 @@ from support.variants import slow
 from fbtasks import FBTasks
 from fbtasks.run.interrupts import SOFT
 from fbtasks.states import State
-from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Failed, Succeeded
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Succeeded
 from fbtasks.worker.pools import children
 
 pytestmark = pytest.mark.acceptance
@@ -132,24 +132,6 @@ def test_a_task_is_not_sent_to_a_child_in_which_an_earlier_run_of_it_goes_on(exe
 def test_claims_that_are_submitted_together_go_to_all_children_in_turn(executor):
     assert executor.submit([claim(number, "nap", 0.2) for number in range(1, 10)]) == []
     assert [[*child.running] for child in executor._children] == [[1, 4, 7], [2, 5, 8], [3, 6, 9]]
-
-
-def test_hooks_that_wait_behind_a_task_are_given_back(executor, wait_for):
-    assert executor.submit([claim(1, "nap", 60)]) == []
-    wait_for(lambda: 1 in begun(executor))
-    failed = Failed("builtins.ValueError", "no")
-    assert executor.call_hooks(claim(2), failed)
-    assert executor.hooks() == 1
-    assert [each.id for each in executor.busy()] == [1]
-
-    def returned():
-        executor.collect()
-        return executor.take_hooks_back()
-
-    assert wait_for(returned) == [(claim(2), failed)]
-    assert executor.hooks() == 0
-    assert executor.take_back() == []
-    assert not executor.call_hooks(claim(2), failed)  # while that goes on
 
 
 def test_a_large_payload_needs_no_folder_for_temporary_files(project):

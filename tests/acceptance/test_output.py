@@ -18,7 +18,6 @@ from support.sql import NOW, execute, one
 from fbtasks import Ordered
 from fbtasks.cli import main
 from fbtasks.cli.output import visible, visible_json
-from fbtasks.database.packages import queries
 from fbtasks.testing import drain
 
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -423,8 +422,8 @@ def test_what_waits_is_as_old_as_it_could_have_run_whatever_its_eta(app, fb):
 def test_queues_are_counted_in_the_order_of_their_pages(app):
     """Not in the order of the index, which takes four times as long with 150,000 tasks of many priorities."""
     app.migrate()
-    with app.connect() as connection, connection.cursor() as cursor:
-        statement = cursor.prepare(queries()["queues"])
+    with app.database.session() as session, session.connection.cursor() as cursor:
+        statement = cursor.prepare(session.queries["queues"])
         plan = statement.detailed_plan
         statement.free()
     (counted,) = [part for part in plan.split("Select Expression") if "Aggregate" in part]

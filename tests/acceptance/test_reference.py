@@ -63,6 +63,7 @@ def test_public_members_are_described(kind):
             "known_task",
             "call_by_name",
             "enqueue_calls",
+            "add_hooks",
         },
         "Task": {
             "call",

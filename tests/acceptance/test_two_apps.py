@@ -55,7 +55,7 @@ def test_each_keeps_what_the_other_has_made(two, wait_for, order):
         assert app.AsyncResult(str(others)).get(timeout=60) == 3
         shown = two.run("inspect", "task", str(mine)).stdout
         assert "it needs the feature audit, which no worker has, and it is parked" in " ".join(shown.split())
-        assert "1 task named 'shared' is parked: this worker has no feature audit" in two.logs()
+        assert "Tasks named 'shared' are parked: this worker has no feature audit" in two.logs()
         two.run("migrate", "-A", "proj", process=True)
         two.worker("-A", "audited", "-c", "1")
         assert app.AsyncResult(str(mine)).get(timeout=60) == 3

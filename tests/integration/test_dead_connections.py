@@ -73,9 +73,8 @@ def test_after_a_restore_nobody_has_the_connection_of_one_who_was_registered_bef
         server.wait()
     with closing(FBTasks("test", f"firebird://{restored}")) as copy, copy.database.session() as session:
         adopt(copy.database)
-        verdict = f"""SELECT V.WHY FROM QUEUE_PROCESS P
-            LEFT JOIN FBTASKS_CORE.VERDICT(P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.ATTACHMENT_ID, 7, 1000000) V
-            ON P.ID = {number}"""
+        verdict = f"""EXECUTE BLOCK RETURNS (WHY VARCHAR(63)) AS BEGIN
+            EXECUTE PROCEDURE FBTASKS_CORE.VERDICT({number}, 7, 1000000) RETURNING_VALUES WHY; SUSPEND; END"""
         assert wait_for(
             lambda: session.run(lambda t: t.sql(numbered(verdict, session.generation))) == [("its lease ran out",)]
         )

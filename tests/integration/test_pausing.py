@@ -102,7 +102,7 @@ def test_the_parked_ones_of_a_paused_name_do_not_fail_with_time(app, add):
     claim(app)
     execute(app, "UPDATE QUEUE_TASK SET CLAIM_TIME = DATEADD(-100 DAY TO CLAIM_TIME)")
     with app.database.session() as session:
-        assert session.run(lambda t: t.rows("FBTASKS_WORKER.FAIL_PARKED", 1000, 10)) == []
+        assert session.run(lambda t: t.rows("FBTASKS_WORKER.FAIL_PARKED", 1000, 10, None)) == []
         assert session.read("parked_names", "") == []
     pausing.resume(app.database, names=["add"])
     assert state_counts(app) == {0: 1}

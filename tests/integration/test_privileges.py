@@ -234,15 +234,15 @@ def people(app, url, request):
 
 
 def test_a_worker_is_told_what_a_task_failed_with_and_reads_no_history(app, people):
-    """For its hooks, when the task was failed by others."""
+    """For its hooks."""
     worker = people["worker"]
     task = app.send_task("t", (1,), task_id="mine")
     execute(app, "UPDATE QUEUE_TASK SET STATE = 3, CLAIM_TIME = DATE '2020-01-01'")
     assert task.status == "PENDING"
     (number,) = worker.shared.use(lambda t: tasks.fail_parked(t, timedelta(days=1)))
     with worker.shared.database.session() as session:
-        claim, failed = results.failure(session, number)
-    assert (claim.name, claim.task_id, claim.queue) == ("t", "mine", "default")
+        claim, failed = results.failure(session, number, 2)
+    assert (claim.name, claim.task_id, claim.queue, claim.try_count) == ("t", "mine", "default", 2)
     assert failed.error_type == "fbtasks.errors.UnknownTaskError"
     with pytest.raises(Exception, match="no permission for SELECT access to TABLE QUEUE_HISTORY"):
         worker.ask("SELECT COUNT(*) FROM QUEUE_HISTORY")

@@ -74,9 +74,9 @@ def test_a_task_that_was_held_with_others_is_not_charged_when_it_is_taken_back_l
         return run(app, lambda t: processes.rescue(t, number, gone=True, awake=LONG, crash_limit=3))
 
     with held(app, "QUEUE_TASK", begun.id):
-        assert rescue() == (1, "its process is gone", None)
+        assert rescue() == (1, "its process is gone")
     assert (begun.status, other.status) == ("STARTED", "PENDING")
-    assert rescue() == (1, "its process is gone", None)
+    assert rescue() == (1, "its process is gone")
     assert rows(app, "SELECT CRASH_COUNT, SUSPECT FROM QUEUE_TASK ORDER BY ID") == [(0, 2), (0, 1)]
     assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
 
@@ -103,7 +103,7 @@ def test_a_failure_after_a_rescue_has_failed_its_task_finds_it_gone(app, last_cr
     claim, rescue = last_crash
     with app.database.session() as session, app.database.session() as rescuer:
         with rescuer.transaction(UPDATE) as transaction:
-            assert rescue(transaction) == (1, "its process is gone", claim.id)
+            assert rescue(transaction) == (1, "its process is gone")
             with pytest.raises(ConflictError):  # the worker tries again
                 session.run(fails(claim), attempts=1)
         assert session.run(fails(claim)) == [Stale(claim.id, 0)]
@@ -115,8 +115,8 @@ def test_a_rescue_leaves_a_task_whose_failure_is_being_recorded(app, last_crash)
     with app.database.session() as session:
         with session.transaction(UPDATE) as transaction:
             assert fails(claim)(transaction) == []
-            assert run(app, rescue) == (0, "its process is gone", None)
-        assert run(app, rescue) == (0, "its process is gone", None)
+            assert run(app, rescue) == (0, "its process is gone")
+        assert run(app, rescue) == (0, "its process is gone")
     assert errors(app) == ["E"]
     assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
 

@@ -168,7 +168,7 @@ def test_a_step_with_inputs_waits_for_a_worker_of_an_app_that_reads_them(bare, w
     last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
     drain(bare)
     assert one(bare, STATES, int(last.id)) == 3
-    assert "1 task named 'add' is parked: this worker has no feature workflows, which it needs." in caplog.text
+    assert "Tasks named 'add' are parked: this worker has no feature workflows, which they need." in caplog.text
     claims = one(bare, CLAIMS, int(last.id))
     beside = bare.tasks["add"].delay(5, 6)
     execute(bare, "UPDATE QUEUE_TASK SET STATE = 3, CLAIM_TIME = QUEUE_NOW() WHERE ID = ?", int(beside.id))
@@ -186,7 +186,7 @@ def test_a_step_with_inputs_that_no_worker_takes_fails_of_what_it_lacks(bare, wh
     last = chain(whole.tasks["add"].s(1, 2), whole.tasks["add"].s(4)).delay()
     drain(bare)
     with bare.database.session() as session:
-        session.run(lambda t: t.call("FBTASKS_WORKER.FAIL_PARKED", -1000, 10))
+        session.run(lambda t: t.call("FBTASKS_WORKER.FAIL_PARKED", -1000, 10, None))
     with pytest.raises(UnknownTaskError, match="no worker has the feature workflows, which this task needs"):
         last.get(timeout=0)
 

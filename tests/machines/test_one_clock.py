@@ -37,7 +37,7 @@ def test_the_clock_is_read_where_its_zone_is_kept():
         if re.search(r"CURRENT_TIMESTAMP|'NOW'", line)
     ]
     assert places == [
-        "TO QUEUE_UTC(CAST('NOW' AS TIMESTAMP WITH TIME ZONE))) AS BIGINT);",
+        "RETURN US(QUEUE_UTC(CAST('NOW' AS TIMESTAMP WITH TIME ZONE)));",
         "RETURN DATEADD(DATEDIFF(MILLISECOND FROM TIMESTAMP '2000-01-01 00:00:00 +00:00' TO CURRENT_TIMESTAMP)",
         "VALUES (?, ?, CURRENT_TIMESTAMP)",  # QUEUE_SCHEMA is there before QUEUE_NOW()
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +68,6 @@ class Workflows(Feature):
     def record(self, transaction: Transaction, worker_id: int, slot: int, items: Sequence[Finished]) -> list[Stale]:
         """Writes workflows in the places of tasks."""
         return store.replace(transaction, worker_id, slot, items, self._owners)
-
-    def failed_with(self, transaction: Transaction, task: int) -> Collection[int | None]:
-        """Those that follow it."""
-        return store.failed_with(transaction, task)
 
     def _note_groups(self, plan: Plan[Call]) -> None:
         """Has workers look after the groups of *plan*, in their queues. Once for each queue."""

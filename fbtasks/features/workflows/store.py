@@ -279,11 +279,6 @@ _RUNS: Final = ("with result", "without result", "on failure", "on failure")
 _GROUP_STATES: Final = ("open", "done", "failed")
 
 
-def failed_with(transaction: Transaction, task: int) -> list[int | None]:
-    """The tasks that failed because *task* did: what follows groups to which it leads. None: a group is undecided."""
-    return [row[0] for row in transaction.rows("FBTASKS_WORKFLOWS.FAILED_WITH", task)]
-
-
 def node_row(row: Sequence[Any]) -> NodeRow:
     """Returns a node as FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW has it."""
     node, source, kind, group, number, group_state, name, state, tries, error_type, message = row

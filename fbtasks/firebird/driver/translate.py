@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from fbtasks.errors import (
@@ -219,10 +217,18 @@ def _has(error: BaseException | None, codes: set[int]) -> bool:
     return False
 
 
-@contextmanager
-def translated(url: DatabaseURL | None = None, *, connecting: bool = False) -> Iterator[None]:
-    """Translates what the block raises."""
-    try:
-        yield
-    except Exception as error:
-        raise translate(error, url, connecting=connecting) from error
+class Translated:
+    """Translates what the block raises. A generator would take four times as long, and each statement has one."""
+
+    __slots__ = ("_connecting", "_url")
+
+    def __init__(self, url: DatabaseURL | None = None, *, connecting: bool = False) -> None:
+        self._url = url
+        self._connecting = connecting
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Exception):
+            raise translate(error, self._url, connecting=self._connecting) from error

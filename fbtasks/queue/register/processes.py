@@ -23,8 +23,6 @@ class Rescued(NamedTuple):
     """How many tasks or messages were taken back from it."""
     why: str | None
     """Why it is dead; None: it lives."""
-    failed: int | None
-    """The id of the task that was failed by this; None: none was."""
 
 
 def register(

@@ -41,7 +41,6 @@ class Registration:
         self._facts = facts
         self.neighbours: tuple[Neighbour, ...] = ()
         """Those that the last heartbeat told of."""
-        self._failed: list[int] = []
         self._taken_over: set[int] = set()
         """Neighbours that were declared dead with the last heartbeat."""
 
@@ -85,11 +84,6 @@ class Registration:
                 self._taken_over.add(suspect.neighbour.process_id)
         return not self._taken_over <= before  # one that holds locked tasks stays registered
 
-    def take_failed(self) -> list[int]:
-        """The ids of the tasks that were failed by rescues since the last call."""
-        failed, self._failed = self._failed, []
-        return failed
-
     def _rescue(self, run: Run, suspect: Suspect, find_the_dead: Callable[[], None], crash_limit: int) -> bool:
         neighbour, awake = suspect.neighbour, self.monitor.awake
         number = neighbour.process_id
@@ -113,8 +107,6 @@ class Registration:
         if rescued.why is not None:
             what = rescued.released, _AGAIN[self.kind][rescued.released != 1]
             logger.warning("%s %d on %s is dead: %s. %d of its %s again.", *who, rescued.why, *what)
-        if rescued.failed is not None:
-            self._failed.append(rescued.failed)
         return rescued.why is not None
 
     def unregister(self, run: Run, process_id: int) -> None:

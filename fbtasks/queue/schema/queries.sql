@@ -50,85 +50,52 @@ SELECT CONTENT_TYPE, PAYLOAD, (SELECT DATA FROM QUEUE_PAYLOAD WHERE ID = T.ID) F
 SELECT CONTENT_TYPE, PAYLOAD, (SELECT DATA FROM QUEUE_PAYLOAD WHERE ID = T.ID) FROM QUEUE_HISTORY T WHERE ID = ?
 
 -- name: queues
--- The index leads from one queue and state to the next, and each is counted by itself: a group of all rows would be
--- sorted, in twice the time.
-EXECUTE BLOCK RETURNS (QUEUE QUEUE_NAME, STATE SMALLINT, TASKS BIGINT, SINCE TIMESTAMP)
-AS
-    DECLARE NEXT_QUEUE VARCHAR(64) CHARACTER SET ASCII;
-BEGIN
-    STATE = 0;
-    WHILE (STATE <= 5) DO
-    BEGIN
-        NEXT_QUEUE = '';
-        WHILE (NEXT_QUEUE IS NOT NULL) DO
-        BEGIN
-            QUEUE = NULL;
-            SELECT FIRST 1 QUEUE FROM QUEUE_TASK WHERE STATE = :STATE AND QUEUE >= :NEXT_QUEUE
-                ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID INTO :QUEUE;
-            NEXT_QUEUE = QUEUE || '!';  -- the least name that is greater
-            IF (QUEUE IS NOT NULL) THEN
-            BEGIN
-                SELECT COUNT(*), MIN(MAXVALUE(RAISE_TIME, START_TIME)) FROM QUEUE_TASK
-                    WHERE STATE = :STATE AND QUEUE = :QUEUE INTO :TASKS, :SINCE;
-                SUSPEND;
-            END
-        END
-        STATE = STATE + 1;
-    END
-END
+-- Each is counted by itself: a group of all rows would be sorted, in twice the time.
+SELECT S.QUEUE, S.STATE, C.TASKS, C.SINCE FROM FBTASKS_UPKEEP.STATES S CROSS JOIN LATERAL (
+    SELECT COUNT(*), MIN(MAXVALUE(RAISE_TIME, START_TIME)) FROM QUEUE_TASK
+        WHERE STATE = S.STATE AND QUEUE = S.QUEUE) C (TASKS, SINCE)
 
 -- name: heads
--- A row for each queue and state of which there is a task. The index leads from one queue to the next, so it does not
--- matter how many tasks each holds. Of those that are ready: the earliest moment at which one was both enqueued and
--- due. START_TIME is never later than that moment, so each priority is read from its first START_TIME up to the
--- moment that was found.
+-- A row for each queue and state of which there is a task, however many each holds. Of those that are ready: the
+-- earliest moment at which one was both enqueued and due. START_TIME is never later than that moment, so each priority
+-- is read from its first START_TIME up to the moment that was found.
 EXECUTE BLOCK RETURNS (QUEUE QUEUE_NAME, STATE SMALLINT, SINCE TIMESTAMP)
 AS
-    -- The least name and rank that may come next. With > instead of >= the index would be read from the last one on:
-    -- all its tasks.
-    DECLARE NEXT_QUEUE VARCHAR(64) CHARACTER SET ASCII;
-    DECLARE PRIORITY_RANK INTEGER;
+    -- The least rank that may come next. With > instead of >= the index would be read from the last one on: all its
+    -- tasks.
     DECLARE NEXT_RANK INTEGER;
+    DECLARE PRIORITY_RANK INTEGER;
     DECLARE START_TIME TIMESTAMP;
     DECLARE MOMENT TIMESTAMP;
 BEGIN
-    STATE = 0;
-    WHILE (STATE <= 5) DO
+    FOR SELECT QUEUE, STATE FROM FBTASKS_UPKEEP.STATES INTO :QUEUE, :STATE DO
     BEGIN
-        NEXT_QUEUE = '';
-        WHILE (NEXT_QUEUE IS NOT NULL) DO
+        SINCE = NULL;
+        NEXT_RANK = IIF(STATE = 0, -9999, NULL);
+        WHILE (NEXT_RANK IS NOT NULL) DO
         BEGIN
-            QUEUE = NULL;
-            SINCE = NULL;
-            SELECT FIRST 1 QUEUE FROM QUEUE_TASK WHERE STATE = :STATE AND QUEUE >= :NEXT_QUEUE
-                ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID INTO :QUEUE;
-            NEXT_RANK = IIF(STATE = 0 AND QUEUE IS NOT NULL, -9999, NULL);
-            WHILE (NEXT_RANK IS NOT NULL) DO
+            PRIORITY_RANK = (SELECT FIRST 1 PRIORITY_RANK FROM QUEUE_TASK
+                WHERE STATE = :STATE AND QUEUE = :QUEUE AND PRIORITY_RANK >= :NEXT_RANK
+                ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID);
+            FOR SELECT START_TIME, MAXVALUE(RAISE_TIME, START_TIME) FROM QUEUE_TASK
+                WHERE STATE = :STATE AND QUEUE = :QUEUE AND PRIORITY_RANK = :PRIORITY_RANK
+                ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID INTO :START_TIME, :MOMENT DO
             BEGIN
-                PRIORITY_RANK = NULL;
-                SELECT FIRST 1 PRIORITY_RANK FROM QUEUE_TASK
-                    WHERE STATE = :STATE AND QUEUE = :QUEUE AND PRIORITY_RANK >= :NEXT_RANK
-                    ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID INTO :PRIORITY_RANK;
-                FOR SELECT START_TIME, MAXVALUE(RAISE_TIME, START_TIME) FROM QUEUE_TASK
-                    WHERE STATE = :STATE AND QUEUE = :QUEUE AND PRIORITY_RANK = :PRIORITY_RANK
-                    ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID INTO :START_TIME, :MOMENT DO
-                BEGIN
-                    SINCE = IIF(SINCE <= MOMENT, SINCE, MOMENT);
-                    IF (START_TIME >= SINCE) THEN
-                        LEAVE;
-                END
-                NEXT_RANK = PRIORITY_RANK + 1;
+                SINCE = IIF(SINCE <= MOMENT, SINCE, MOMENT);
+                IF (START_TIME >= SINCE) THEN
+                    LEAVE;
             END
-            IF (QUEUE IS NOT NULL) THEN
-                SUSPEND;
-            NEXT_QUEUE = QUEUE || '!';  -- the first character that a name may have
+            NEXT_RANK = PRIORITY_RANK + 1;
         END
-        STATE = STATE + 1;
+        SUSPEND;
     END
 END
 
 -- name: worker_tasks
 SELECT TASKS FROM QUEUE_PROCESS WHERE KIND = 'worker'
+
+-- name: names_on_failure
+SELECT NAME FROM QUEUE_ON_FAILURE
 
 -- name: is_live
 SELECT COUNT(*) FROM (SELECT FIRST 1 1 AS ONE FROM QUEUE_TASK WHERE NAME = ?)

@@ -79,29 +79,22 @@ def _unless_blocked(part: Callable[[Session], bool], session: Session) -> bool:
 class Housekeeping:
     """The turns of one worker."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, hook: str | None = None) -> None:
+        """*hook*: the task that calls the on_failure hooks of the app, where it has any."""
         self._settings = settings
+        self._hook = hook
         self.room = Room()
         """Has the room of what is deleted used again."""
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
         self.next_hour = clock.within(HOUR)
         """The monotonic time of what is done once an hour: first at a random moment, so that no start waits for it."""
-        self._given_up: list[int] = []
 
-    def turn(self, session: Session, *, give_up: bool = True) -> float:
-        """Does all of it. Returns the seconds after which the next turn is to come.
-
-        With *give_up* false no parked task is failed.
-        """
-        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._hourly]
+    def turn(self, session: Session) -> float:
+        """Does all of it. Returns the seconds after which the next turn is to come."""
+        parts = self._expire, self._prune, self._give_up, self._hourly
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
-
-    def take_given_up(self) -> list[int]:
-        """The parked tasks that were failed since the last call."""
-        taken, self._given_up = self._given_up, []
-        return taken
 
     def _prune(self, session: Session) -> bool:
         pruned = sum(prune(session, self._settings))
@@ -109,8 +102,7 @@ class Housekeeping:
         return pruned >= BATCHES * tasks.BATCH
 
     def _give_up(self, session: Session) -> bool:
-        given_up = session.run(lambda t: tasks.fail_parked(t, self._settings.unknown_task_timeout))
-        self._given_up += given_up
+        given_up = session.run(lambda t: tasks.fail_parked(t, self._settings.unknown_task_timeout, self._hook))
         return len(given_up) >= tasks.BATCH
 
     def _expire(self, session: Session) -> bool:

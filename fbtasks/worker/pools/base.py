@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fbtasks.tasks.call import Claim, Failed, Finished, Outcome, Said
+from fbtasks.tasks.call import Claim, Finished, Outcome, Said
 
 
 class Executor(Protocol):
@@ -54,26 +54,6 @@ class Executor(Protocol):
     def interrupt(self, task: int, outcome: Outcome) -> None:  # noqa: ARG002
         """Stops *task*, if it runs here, and gives it *outcome*, where that is possible."""
         return
-
-    def settle(self, claim: Claim, failed: Failed | None) -> bool:
-        """To be told what became of a claim that ended as failed: that this is recorded, or (None) that it is not.
-
-        Returns whether its on_failure hooks are called by that. Else it is :meth:`call_hooks` that has them called.
-        """
-
-    def call_hooks(self, claim: Claim, failed: Failed) -> bool:
-        """Has the on_failure hooks of a task called that is recorded as failed; False when it cannot now.
-
-        They take a slot as a task does, and are called once: a process that dies meanwhile has called them.
-        """
-
-    def hooks(self) -> int:
-        """How many calls of hooks are going on."""
-        return 0
-
-    def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
-        """Calls of hooks that were taken, have not begun, and can be made by others."""
-        return []
 
     def filenos(self) -> list[int]:
         """File descriptors that become readable when something has ended."""

@@ -13,11 +13,21 @@ from typing import Any, Final
 
 from fbtasks.system import sockets
 from fbtasks.system.showing import shorten, show
-from fbtasks.tasks.call import Cancelled, Extra, Failed, FeatureOutcome, Outcome, Reason, Requeue, Several, Succeeded
+from fbtasks.tasks.call import (
+    Cancelled,
+    Claim,
+    Extra,
+    Failed,
+    FeatureOutcome,
+    Outcome,
+    Reason,
+    Requeue,
+    Several,
+    Succeeded,
+)
 from fbtasks.worker.pools.wire import (
     LENGTH,
     PACKET,
-    Assignment,
     Ended,
     Message,
     Ready,
@@ -44,14 +54,13 @@ def task_sockets() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def send_task(to: socket.socket, assignment: Assignment) -> None:
+def send_task(to: socket.socket, claim: Claim) -> None:
     """Writes one task.
 
     Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when the child will not read it, and any other
     :class:`OSError` when a longer one finds no room on this machine.
     """
-    claim, number, failed = assignment
-    data = pickle.dumps((number, failed, *claim), pickle.HIGHEST_PROTOCOL)
+    data = pickle.dumps(tuple(claim), pickle.HIGHEST_PROTOCOL)
     try:
         if len(data) <= PACKET:
             to.send(data, socket.MSG_DONTWAIT)
@@ -67,10 +76,10 @@ def send_task(to: socket.socket, assignment: Assignment) -> None:
 
 
 def unread_tasks(source: socket.socket) -> Iterator[int]:
-    """Reads back all that the child has not taken. Returns the numbers of these runs."""
+    """Reads back all that the child has not taken. Returns the ids of these tasks."""
     with suppress(BlockingIOError, OSError):
-        while (assignment := receive_task(source, wait=False)) is not None:
-            yield assignment.number
+        while (claim := receive_task(source, wait=False)) is not None:
+            yield claim.id
 
 
 def _heard(message: Any) -> Message:
@@ -90,14 +99,13 @@ def _heard(message: Any) -> Message:
 
 def _is_sound(said: object) -> bool:
     if type(said) is Ended:
-        task, outcome, elapsed, recorded, slot = said
+        task, outcome, elapsed, recorded = said
         return (
             type(task) is int
             and type(elapsed) is float
             and 0.0 <= elapsed < math.inf
             and type(recorded) is bool
             and (outcome is _DONE or _is_outcome(outcome))
-            and (slot is None or type(slot) is int)
         )
     if type(said) is Reported:
         return type(said.task) is int and type(said.feature) is str and type(said.data) is bytes

@@ -76,14 +76,9 @@ class ChildStatus:
         """Notes that the call number *step* begins now, of a task that is a run of several calls."""
         self._slots[slot].since, self._slots[slot].step = clock.monotonic(), step
 
-    def said(self, slot: int) -> None:
-        """Notes that the end of what runs at *slot* has been said to the worker, whose word it waits for."""
-        self._slots[slot].ended = clock.monotonic()
-
     def end(self, slot: int) -> None:
         """Notes that nothing runs at *slot* any more: the end of what ran has been said."""
-        self._slots[slot].since = 0.0
-        self.said(slot)
+        self._slots[slot].since, self._slots[slot].ended = 0.0, clock.monotonic()
 
     def beat(self, task: int) -> None:
         """Notes that *task* is at work, wherever it runs here."""

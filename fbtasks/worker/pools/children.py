@@ -9,27 +9,28 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
+import random
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import timing as clock
 from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.run.invocation import invocation_of
-from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Said
+from fbtasks.system.showing import name_of
+from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Reason, Requeue, Said, Several
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.pools.channel import LONGEST
-from fbtasks.worker.pools.limits import HOOKS, stopped
 from fbtasks.worker.pools.process import Child, Run
 from fbtasks.worker.pools.starting import Starter
 from fbtasks.worker.pools.wire import Ended, Reported
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.app import FBTasks, Task
 
 logger = logging.getLogger(__name__)
+_RNG: Final = random.Random()  # noqa: S311  # jitter, not a secret
 _START_LIMIT: Final = 60.0
 _ROLLBACK: Final = 0.5
 """Seconds that a stopped task has to undo its open transaction in before its process is killed."""
@@ -77,11 +78,6 @@ class ChildExecutor(Executor):
         self._ended: list[Finished] = []
         self._returned: list[Claim] = []
         self._said: list[Said] = []
-        self._returned_hooks: list[tuple[Claim, Failed]] = []
-        self._numbers = count(-1, -1)
-        """For runs of hooks."""
-        self._waiting: dict[tuple[int, int], tuple[Child, Run]] = {}
-        """The children that wait to be told whether the hooks of a claim that they have failed are to be called."""
         self._average = 0.0
         """Seconds that a task has taken of late."""
         self._timed = 0
@@ -132,10 +128,7 @@ class ChildExecutor(Executor):
     def busy(self) -> list[Claim]:
         """The claims in the children, without those that were stopped and whose outcome has been given."""
         return [
-            run.claim
-            for child in self._children
-            for run in child.running.values()
-            if run.failed is None and (child.one or run.outcome is None)
+            run.claim for child in self._children for run in child.running.values() if child.one or run.outcome is None
         ]
 
     def submit(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -219,37 +212,6 @@ class ChildExecutor(Executor):
             self._take_back(child)
         return self.take_back()
 
-    def settle(self, claim: Claim, failed: Failed | None) -> bool:
-        """Tells the child that has failed the claim, and waits with it."""
-        child, run = self._waiting.pop((claim.id, claim.claim_id), (None, None))
-        if child is None or run is None or run.slot is None or run.number not in child.running:
-            return False
-        slot, run.slot = run.slot, None
-        if failed is None:
-            del child.running[run.number]
-            child.answer(slot)
-            return False
-        run.failed = failed
-        child.answer(slot, run.number)
-        return True
-
-    def call_hooks(self, claim: Claim, failed: Failed) -> bool:
-        """Sends them to the child with the most room."""
-        if self.free() <= 0:
-            return False
-        run = Run(claim, clock.monotonic(), hard=HOOKS, number=next(self._numbers), failed=failed)
-        return self._send(max(self._children, key=self._room), run)
-
-    def hooks(self) -> int:
-        """Those that are not stopped; not those whose outcome is still to be recorded."""
-        runs = [run for child in self._children for run in child.running.values()]
-        return sum(run.failed is not None and run.outcome is None and run.slot is None for run in runs)
-
-    def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
-        """Those that were sent to a child and have not begun."""
-        returned, self._returned_hooks = self._returned_hooks, []
-        return returned
-
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task* and gives it *outcome*."""
         for child in self._children:
@@ -323,14 +285,7 @@ class ChildExecutor(Executor):
         return done
 
     def _take_back(self, child: Child) -> None:
-        self._return(child.take_back())
-
-    def _return(self, runs: Iterable[Run]) -> None:
-        for run in runs:
-            if run.failed is None:
-                self._returned.append(run.claim)
-            else:
-                self._returned_hooks.append((run.claim, run.failed))
+        self._returned += [run.claim for run in child.take_back()]
 
     # One child
 
@@ -349,23 +304,19 @@ class ChildExecutor(Executor):
 
     def _note(self, child: Child, said: Reported) -> None:
         run = child.running.get(said.task)
-        if run is not None and run.failed is None and run.outcome is None:
+        if run is not None and run.outcome is None:
             for claim in run.claim.parts:
                 self._said.append(Said(claim.id, claim.claim_id, said.feature, said.data))
 
     def _still_runs(self, child: Child, run: Run) -> bool:
         """Whether the child has not said by now that it has ended."""
         self._hear(child)
-        return child.running.get(run.number) is run
+        return child.running.get(run.claim.id) is run
 
     def _take(self, child: Child, ended: Ended) -> None:
         run = child.running.pop(ended.task, None)
-        if run is None or run.failed is not None:
-            if ended.slot is not None:
-                child.answer(ended.slot)
+        if run is None:
             return
-        if ended.slot is not None:
-            self._let_wait(child, run, ended.outcome, ended.slot)
         if run.outcome is None:
             self._timed += 1
             self._average += (ended.elapsed - self._average) / min(self._timed, _MEMORY)
@@ -374,16 +325,6 @@ class ChildExecutor(Executor):
             outcome = ended.outcome if ended.recorded else run.outcome
             self._ended.append(Finished(run.claim, outcome, run.elapsed, ended.recorded))
             child.apart = child.is_to_end = True
-
-    def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
-        """Notes that a child waits with a task that it has failed, unless that does not count any more."""
-        if run.outcome is not None or not isinstance(outcome, Failed):
-            child.answer(slot)
-            return
-        now, number = clock.monotonic(), next(self._numbers)
-        hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, slot=slot)
-        child.running = {number: hooks, **child.running}  # they are called before what was sent after their task
-        self._waiting[run.claim.id, run.claim.claim_id] = child, hooks
 
     def _has_waiting(self, child: Child) -> bool:
         return child.ready and not child.stuck and len(child.running) > child.slots
@@ -418,12 +359,9 @@ class ChildExecutor(Executor):
         child.kill(0.0 if child.running else patience)
         self._hear(child)
         how = child.how_it_ended()
-        since, begun = child.status.running(), child.begun()
+        since = child.status.running()
         to_blame = child.to_blame()  # also what was stopped and goes on
         for task, run in child.running.items():
-            if run.failed is not None:
-                self._end_hooks(run, task in begun, how, killed=killed)
-                continue
             run.since = since.get(task, run.since)
             if run.outcome is not None:
                 if not child.one:  # it was said when it was stopped
@@ -444,15 +382,6 @@ class ChildExecutor(Executor):
         self._children.remove(child)
         if not killed and not child.ready:
             self._starter.failed(child, how)
-
-    def _end_hooks(self, run: Run, begun: bool, how: str, *, killed: bool) -> None:
-        """What becomes of hooks whose child has ended: once they have begun, they are not called again."""
-        if not begun and run.slot is None:
-            self._return([run])
-        elif begun and run.outcome is None and killed:
-            logger.warning("%s is stopped, and is not called again.", run)
-        elif begun and run.outcome is None:
-            logger.error("%s ended with its process, %s; it is not called again.", run, how)
 
     def _crash(self, how: str, others: int) -> Outcome:
         why = f"its process ended {how} while it ran"
@@ -478,21 +407,18 @@ class ChildExecutor(Executor):
     def _enforce(self, now: float) -> None:
         for child in [*self._children]:
             for run in [run for run in child.running.values() if now >= run.due]:
-                if run.number in child.running:  # else it has ended meanwhile, perhaps with its child
+                if run.claim.id in child.running:  # else it has ended meanwhile, perhaps with its child
                     self._enforce_on(child, run, now)
 
     def _enforce_on(self, child: Child, run: Run, now: float) -> None:
         if run.outcome is None:  # its time runs from now on when it has not begun; the status may be of an earlier run
             if run.quiet < math.inf:
-                run.beaten = max(run.beaten, child.status.beaten(run.number))
-            run.begin(max(run.since, child.status.running().get(run.number, now)))
+                run.beaten = max(run.beaten, child.status.beaten(run.claim.id))
+            run.begin(max(run.since, child.status.running().get(run.claim.id, now)))
         if now < run.due or not self._still_runs(child, run):
             return
         if run.outcome is not None:
             self._lose_patience(child, run)
-        elif run.failed is not None:
-            logger.error("%s is stopped: it has taken %g s.", run, HOOKS)
-            self._stop(child, run, RELEASED)
         elif now >= run.since + run.hard:
             logger.error("%s is stopped at its time_limit.", run)
             self._stop(child, run, TimeLimitExceeded(f"it was stopped at its time_limit of {run.hard:g} s"))
@@ -515,21 +441,20 @@ class ChildExecutor(Executor):
 
     def _ended_by(self, child: Child, run: Run, why: Outcome | TimeLimitExceeded) -> Outcome:
         """The outcome of a run that ends by *why* in the call that it is in."""
-        task, step = self._tasks[run.claim.name], child.status.step_of(run.number)
-        outcome = stopped(task, run.claim, step, why) if isinstance(why, TimeLimitExceeded) else why
+        task, step = self._tasks[run.claim.name], child.status.step_of(run.claim.id)
+        outcome = _stopped(task, run.claim, step, why) if isinstance(why, TimeLimitExceeded) else why
         return invocation_of(task).ended(run.claim, outcome, step)
 
     def _stop(self, child: Child, run: Run, why: Outcome | TimeLimitExceeded) -> None:
         now = clock.monotonic()
-        run.since = max(run.since, child.status.running().get(run.number, 0.0))
-        outcome = self._ended_by(child, run, why) if run.failed is None else RELEASED
+        run.since = max(run.since, child.status.running().get(run.claim.id, 0.0))
+        outcome = self._ended_by(child, run, why)
         if not child.one:
             run.outcome = outcome
-            if run.failed is None:
-                self._ended.append(Finished(run.claim, outcome, run.elapsed))
+            self._ended.append(Finished(run.claim, outcome, run.elapsed))
             child.interrupt(run, STOP)
             run.due = now + _UNWIND
-        elif run.failed is None and self._tasks[run.claim.name].options.transactional and child.ready:
+        elif self._tasks[run.claim.name].options.transactional and child.ready:
             run.outcome = outcome
             child.interrupt(run, STOP)  # its rows are free when it has rolled back
             run.due = now + _ROLLBACK
@@ -547,3 +472,15 @@ class ChildExecutor(Executor):
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
         child.apart = True
         self._take_back(child)
+
+
+def _stopped(task: Task[..., object], claim: Claim, step: int, error: TimeLimitExceeded) -> Outcome:
+    """What becomes of *claim*, stopped for *error* in its call number *step*: another try where its task says so."""
+    if claim.members:
+        return Several(tuple(_stopped(task, each, step, error) for each in claim.members))
+    tries = invocation_of(task).tries(claim, step) + 1
+    delay = task.policy.decide(error, tries, claim.max_tries, _RNG)
+    kind = name_of(type(error))
+    if delay is None:
+        return Failed(kind, str(error))
+    return Requeue(Reason.RETRY, delay, f"{kind}: {error}", kind)

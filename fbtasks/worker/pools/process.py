@@ -14,11 +14,11 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.system import sockets
-from fbtasks.tasks.call import Claim, Failed, Outcome
+from fbtasks.tasks.call import Claim, Outcome
 from fbtasks.worker.pools.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.pools.child_status import ChildStatus
 from fbtasks.worker.pools.processes import Process, leave_descriptors, starting
-from fbtasks.worker.pools.wire import HOOK, Assignment, Ended, Ready, Reported, pack_word
+from fbtasks.worker.pools.wire import Ended, Ready, Reported, pack_word
 
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
@@ -31,7 +31,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 @dataclass(slots=True)
 class Run:
-    """One claim in a child, or the on_failure hooks of one. Times are monotonic, limits in seconds."""
+    """One claim in a child. Times are monotonic, limits in seconds."""
 
     claim: Claim
     since: float
@@ -43,12 +43,6 @@ class Run:
     """When a limit of it is over at the earliest; or patience, with one that was told to stop."""
     outcome: Outcome | None = None
     """What it was stopped for; whatever the child says of it no longer counts."""
-    number: int = 0
-    """What worker and child call it: the id of its task, or a number below 0 for hooks."""
-    failed: Failed | None = None
-    """Of hooks: what their task has failed with."""
-    slot: int | None = None
-    """Of hooks: where the child waits to be told to call them; None: it does not, or was told."""
     beaten: float = 0.0
     """When it said last that it is at work, as far as is known."""
     is_told: bool = False
@@ -58,13 +52,11 @@ class Run:
 
     def __post_init__(self) -> None:
         self.sent = self.since
-        self.number = self.number or self.claim.id
         if min(self.soft, self.hard, self.quiet) < math.inf:
             self.begin(self.since)
 
     def __str__(self) -> str:
-        what = "Task" if self.failed is None else "The on_failure hook of task"
-        return f"{what} {self.claim.label}"
+        return f"Task {self.claim.label}"
 
     def begin(self, since: float) -> None:
         """Its time runs from *since* on: when it was sent, or as far as is known that it has begun.
@@ -149,13 +141,13 @@ class Child:
         Raises :class:`OSError` when the claim cannot be sent to any child now.
         """
         try:
-            send_task(self._tasks, Assignment(run.claim, run.number, run.failed))
+            send_task(self._tasks, run.claim)
         except Full:
             self.stuck = True
             return False
         except (BrokenPipeError, ConnectionResetError):
             self.fault = _CUT_OFF
-        self.running[run.number] = run
+        self.running[run.claim.id] = run
         self.served += 1
         return True
 
@@ -168,18 +160,11 @@ class Child:
     def interrupt(self, run: Run, kind: str) -> None:
         """Has an exception raised inside *run*."""
         if self.one:
-            self.status.aim(kind, run.number)
+            self.status.aim(kind, run.claim.id)
             self.process.signal(_SIGNALS[kind])
         else:
-            self._say(kind, run.number)
-
-    def answer(self, slot: int, number: int = 0) -> None:
-        """Has a slot that waits with a failed task call its hooks, as the run of this *number*; 0: it is to go on."""
-        self._say(HOOK, slot, number)
-
-    def _say(self, kind: str, first: int, second: int = 0) -> None:
-        self.unsent += pack_word(kind, first, second)
-        self.speak()
+            self.unsent += pack_word(kind, run.claim.id)
+            self.speak()
 
     def speak(self) -> None:
         """Says, without ever waiting, what the child had no room for."""
@@ -219,7 +204,7 @@ class Child:
     def _ended(self) -> set[int]:
         """The runs whose ends have been said, and are still to be read, if they can be."""
         moments = self.status.ended()
-        return {run.number for run in self.running.values() if run.sent < moments.get(run.number, 0.0)}
+        return {task for task, run in self.running.items() if run.sent < moments.get(task, 0.0)}
 
     def begun(self) -> list[int]:
         """What was sent to it and had begun, and no end of it was read."""
@@ -238,7 +223,7 @@ class Child:
         if self.one:
             return self.begun()[:1]
         if self.fault:
-            return [number for number, run in self.running.items() if run.slot is None]
+            return list(self.running)
         return self.begun()
 
     def how_it_ended(self) -> str:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
-from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
-from fbtasks.run.invocation import Failure
+from fbtasks.run.interrupts import AlarmInterrupts
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import RELEASED, Claim, Failed, Finished, Reason, Requeue, Several, Succeeded, extra_of
 from fbtasks.tasks.request import Reports
 from fbtasks.worker.pools.base import Executor
-from fbtasks.worker.pools.limits import HOOKS
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -45,8 +42,6 @@ class SoloExecutor(Executor):
         self._halted = False
         self.running: Claim | None = None
         """What runs at this moment, for other threads."""
-        self._failures: dict[tuple[int, int], Failure] = {}
-        """Of tasks that have failed, and whose outcome is not known to be recorded."""
 
     def heed_halt(self) -> None:
         """Makes :meth:`halt` possible. For the main thread, in which the tasks run."""
@@ -78,35 +73,14 @@ class SoloExecutor(Executor):
         self._alarm.limits = options.soft_time_limit, options.time_limit, options.heartbeat_timeout
         self.running = claim
         runner = self._transactional if options.transactional else self._runner
-        finished, failure, _, _, retried = runner.run(claim)
-        self._runner.call_hooks("on_retry", retried)
+        result = runner.run(claim)
+        self._runner.tell_retried(result)
+        finished = result.finished
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
-            finished, failure = _given_back(finished), None  # whatever it made of being stopped
+            finished = _given_back(finished)  # whatever it made of being stopped
         self._done.append(finished)
-        if failure is not None:
-            self._failures[claim.id, claim.claim_id] = failure
         return []
-
-    def settle(self, claim: Claim, failed: Failed | None) -> bool:
-        """Calls the hooks of a task that failed here."""
-        failure = self._failures.pop((claim.id, claim.claim_id), None)
-        if failure is None or failed is None:
-            return False
-        self._call(failure)
-        return True
-
-    def call_hooks(self, claim: Claim, failed: Failed) -> bool:
-        """Calls the hooks of any other."""
-        self._call(self._runner.failure_of(claim, failed))
-        return True
-
-    def _call(self, failure: Failure) -> None:
-        if self._halted:
-            return
-        self._alarm.limits = (None, HOOKS, None)
-        with suppress(TaskStopped):  # the worker is to end at once
-            self._runner.call_hooks("on_failure", [failure])
 
     def collect(self) -> list[Finished]:
         """What ``submit`` ran."""

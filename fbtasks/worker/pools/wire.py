@@ -2,7 +2,7 @@
 
 Tasks go over a socket that keeps packets apart, one task in each. The worker keeps the child's end open as well, and
 can so read back what the child has not taken: no answer is needed, whatever the child does. Everything else is a stream
-of messages: outcomes one way, interruptions and what becomes of failed tasks the other.
+of messages: outcomes one way, interruptions the other.
 """
 
 from __future__ import annotations
@@ -15,28 +15,15 @@ import struct
 import tempfile
 from typing import Final, NamedTuple
 
-from fbtasks.tasks.call import Claim, Failed, Outcome, Succeeded
+from fbtasks.tasks.call import Claim, Outcome, Succeeded
 
 PACKET: Final = 16_384
 """Bytes of a task that go in a packet; of a longer one the packet carries the file."""
 _FILE: Final = array.array("i").itemsize
 LENGTH: Final = struct.Struct("=Q")
 """What stands before each message of a child."""
-_WORD: Final = struct.Struct("=4sqq")
+_WORD: Final = struct.Struct("=4sq")
 WORD_SIZE: Final = _WORD.size
-
-HOOK: Final = "hook"
-"""The word to a slot that waits with a failed task: to call its on_failure hooks as the run of a number; 0: not to."""
-
-
-class Assignment(NamedTuple):
-    """A task for a child to run, or to call the on_failure hooks of."""
-
-    claim: Claim
-    number: int
-    """What worker and child call this run: the id of the task, or a number below 0 for hooks."""
-    failed: Failed | None
-    """What the task has failed with, elsewhere, when its hooks are to be called."""
 
 
 class Ended(NamedTuple):
@@ -47,8 +34,6 @@ class Ended(NamedTuple):
     elapsed: float
     recorded: bool
     """Whether the outcome is in the database already."""
-    slot: int | None = None
-    """Where the child waits to hear whether the on_failure hooks of this task are to be called; None: nowhere."""
 
 
 class Ready(NamedTuple):
@@ -89,18 +74,18 @@ def pack_message(message: Message) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
-def pack_word(kind: str, first: int, second: int = 0) -> bytes:
-    """What the worker writes to interrupt a run (its kind and number), or to tell a slot that waits what to do."""
-    return _WORD.pack(kind.encode(), first, second)
+def pack_word(kind: str, task: int) -> bytes:
+    """What the worker writes to interrupt *task*."""
+    return _WORD.pack(kind.encode(), task)
 
 
-def unpack_word(data: bytes) -> tuple[str, int, int]:
+def unpack_word(data: bytes) -> tuple[str, int]:
     """What :func:`pack_word` was given."""
-    kind, first, second = _WORD.unpack(data)
-    return kind.decode(), first, second
+    kind, task = _WORD.unpack(data)
+    return kind.decode(), task
 
 
-def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:
+def receive_task(source: socket.socket, *, wait: bool) -> Claim | None:
     """Reads one task; None at the end. Raises :class:`BlockingIOError` when there is none now and *wait* is false."""
     flags = 0 if wait else socket.MSG_DONTWAIT
     data, ancillary, _, _ = source.recvmsg(PACKET, socket.CMSG_SPACE(_FILE), flags)
@@ -109,5 +94,4 @@ def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:
     for _, _, content in ancillary:
         with os.fdopen(int.from_bytes(content[:_FILE], "little"), "rb") as file:
             data = file.read()
-    number, failed, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
-    return Assignment(Claim._make(fields), number, failed)
+    return Claim._make(pickle.loads(data))  # noqa: S301  # written by this process's parent

@@ -144,7 +144,7 @@ def test_settling_is_fenced(store):
     assert old.message is None
     assert store.body(old.id) == b"x" * 20_000
     assert store.settle(second, old.settle(DONE)) == 1, "another consumer's"
-    assert store.rescue(first, gone=True, awake=LONG) == (1, "its process is gone", None)
+    assert store.rescue(first, gone=True, awake=LONG) == (1, "its process is gone")
     (new,) = store.take(second, queue)
     assert (new.id, new.redelivered) == (old.id, True)
     assert store.settle(first, old.settle(DONE) + old.settle(GIVEN_BACK) + old.settle(REJECTED)) == 3
@@ -338,7 +338,7 @@ def test_a_message_that_comes_back_too_often_is_not_delivered_again(store):
     assert (ended.times, ended.dead_lettered, ended.message) == (3, False, b"poison")
     assert states(store)[0] == (b"poison", 3, 3, "delivery_limit")
     assert (store.waiting("q"), store.take(consumer, queue), store.ready([queue])) == (0, [], (set(), None))
-    assert store.rescue(consumer, gone=True, awake=LONG) == (1, "its process is gone", None)
+    assert store.rescue(consumer, gone=True, awake=LONG) == (1, "its process is gone")
     assert store.sweep()[:3] == (0, 0, 0)
     assert store.purge("q", 200) == 2
 

@@ -24,7 +24,6 @@ from fbtasks.queue.operations import tasks as services
 from fbtasks.queue.recording import Recorder
 from fbtasks.tasks.call import Failed, Finished, Succeeded
 from fbtasks.testing import eager
-from fbtasks.worker.hooks import FailureHooks
 
 pytestmark = pytest.mark.emptied
 
@@ -321,11 +320,11 @@ def test_a_step_without_the_key_of_its_limit_fails(app, steps):
 
 
 def test_hooks_are_called_when_a_note_decides_the_group(app, steps):
-    """The group is locked by another transaction when its member fails: a claim decides, and the hook is called."""
+    """The group is locked by another transaction when its member fails: a claim decides, and enqueues the hook."""
     failed = []
     app.on_failure = lambda request, error: failed.append((request.task, type(error).__name__))
     result = (group(steps.add.s(1), steps.boom.s()) | steps.text.s()).delay()
-    record, look, undecided, released = Recorder._finish, FailureHooks.call, [], []
+    record, exchange, undecided = Recorder._finish, Recorder.exchange, []
     with app.database.session() as other, ExitStack() as holding:
         first = other.run(lambda t: tasks.claim(t, 1, "default", 1))
         held = holding.enter_context(other.transaction())
@@ -338,14 +337,14 @@ def test_hooks_are_called_when_a_note_decides_the_group(app, steps):
                 undecided.append(transaction.sql("SELECT COUNT(*) FROM QUEUE_NOTE WHERE TASK_ID > 0 AND ID > 0")[0][0])
             return stale
 
-        def looked(self, session):
-            look(self, session)
-            if undecided and not released:
-                released.append(holding.close())
+        def exchanged(self, *given):
+            if undecided:
+                holding.close()
+            return exchange(self, *given)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Recorder, "_finish", recorded)
-            patch.setattr(FailureHooks, "call", looked)
+            patch.setattr(Recorder, "exchange", exchanged)
             drain(app)
     assert undecided == [1]  # nobody had decided when the failure was recorded
     assert isinstance(failure(result), ChordError)

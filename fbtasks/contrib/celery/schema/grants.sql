@@ -1,6 +1,6 @@
 -- Messages of kombu and results of Celery: a producer publishes, and asks for results by their ids; the rest, remote
 -- control included, needs the worker's role. What a producer declares and where it publishes is limited by
--- FBTASKS_CELERY.RULES.
+-- FBTASKS_CELERY.CHECK_RULES.
 GRANT EXECUTE ON PACKAGE FBTASKS_CELERY_API TO FBTASKS_PRODUCER, FBTASKS_WORKER;
 GRANT EXECUTE ON PACKAGE FBTASKS_CELERY TO FBTASKS_WORKER;
 GRANT EXECUTE ON PACKAGE FBTASKS_CELERY_UPKEEP TO FBTASKS_WORKER, FBTASKS_OPERATOR;

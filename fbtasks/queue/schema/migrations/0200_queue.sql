@@ -264,6 +264,13 @@ CREATE TABLE QUEUE_RULE (
     PAUSED QUEUE_FLAG
 )^
 
+-- Names of tasks that have on_failure hooks: a failure of one enqueues a task of this name with :on_failure behind it,
+-- which calls them. Kept by the workers that know the task; the key as in QUEUE_TASK_ID.
+CREATE TABLE QUEUE_ON_FAILURE (
+    NAME_HASH BINARY(32) NOT NULL PRIMARY KEY,
+    NAME QUEUE_TEXT NOT NULL
+)^
+
 -- Which limits hold back tasks of which queues, and which subscriptions bring some. A pair may be there twice.
 CREATE TABLE QUEUE_FEEDER (
     QUEUE QUEUE_NAME NOT NULL,

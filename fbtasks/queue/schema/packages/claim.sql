@@ -120,7 +120,7 @@ BEGIN
         IF (HAS_HOLDS) THEN
             EXECUTE PROCEDURE FBTASKS_CORE.MAKE_READY(ID);
         ELSE
-            UPDATE QUEUE_TASK SET STATE = 0 WHERE CURRENT OF DUE;
+            UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = :ID;  -- by its key: a standby does not find what this may make
         PROMOTED = PROMOTED + 1;
         IF (QUEUE <> LAST_QUEUE) THEN
             POST_EVENT 'fbtasks:queue:' || QUEUE;
@@ -190,10 +190,10 @@ BEGIN
                 SUSPEND;
                 START_TIME = IIF(UNTIL_TIME < TIMESTAMP '9999-12-31 23:59:59.9999',
                     DATEADD(0.1 MILLISECOND TO UNTIL_TIME), NULL);
-                KEY_ = NULL;
-                SELECT FIRST 1 10 * DATEDIFF(MILLISECOND FROM :EPOCH TO START_TIME) + :RANK * :AGE FROM QUEUE_TASK
+                KEY_ = (SELECT FIRST 1 10 * DATEDIFF(MILLISECOND FROM :EPOCH TO START_TIME) + :RANK * :AGE
+                    FROM QUEUE_TASK
                     WHERE STATE = 0 AND QUEUE = :QUEUE AND PRIORITY_RANK = :RANK AND START_TIME >= :START_TIME
-                    ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME INTO :KEY_;
+                    ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME);
             END
             IF (KEY_ IS NOT NULL) THEN
             BEGIN
@@ -446,10 +446,7 @@ BEGIN
         BEGIN
             FETCH PART;
             IF (ROW_COUNT = 0 AND CROWDED = 0) THEN
-            BEGIN
-                IDLES = MAXVALUE(IDLES, FED_IDLES);
                 LEAVE;
-            END
             IF (ROW_COUNT = 0 OR PART.RANK > LAST_RANK) THEN
             BEGIN
                 -- Other transactions hold what was ready and is left: it is no reason to leave what waits for owners.
@@ -525,6 +522,7 @@ BEGIN
         ELSE IF (BY_ID = 0) THEN
             CLOSE AT_MOMENT;
     END
+    IDLES = IIF(ROOM > 0, MAXVALUE(IDLES, FED_IDLES), IDLES);
     IF (LIMIT_ID IS NOT NULL AND GRANTED > 0) THEN
     BEGIN
         IDLES = IDLES + IIF(TOOK >= GRANTED AND GRANTED < MOST, 2, 0);

@@ -78,7 +78,8 @@ BEGIN
 END^
 
 -- Cancels the task of QUEUE that has been ready for longest, of those of the lowest priority; that gives back its
--- place. What a source has brought is not dropped. DROPPED is 0 when there is none that no other transaction holds.
+-- place. What a source has brought is not dropped, nor a call of hooks. DROPPED is 0 when there is none that no
+-- other transaction holds.
 PRIVATE PROCEDURE DROP_OLDEST (QUEUE QUEUE_NAME)
 RETURNS (DROPPED SMALLINT)
 AS
@@ -92,10 +93,12 @@ BEGIN
         LAST_RANK = RANK - 1;
         RANK = 1 + (SELECT FIRST 1 PRIORITY_RANK FROM QUEUE_TASK
             WHERE STATE = 0 AND QUEUE = :QUEUE AND PRIORITY_RANK >= :RANK AND SOURCE_ID IS NULL
+                AND RIGHT(NAME, 11) <> ':on_failure'
             ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID);
     END
     FOR SELECT ID FROM QUEUE_TASK
         WHERE STATE = 0 AND QUEUE = :QUEUE AND PRIORITY_RANK = :LAST_RANK AND SOURCE_ID IS NULL
+            AND RIGHT(NAME, 11) <> ':on_failure'
         ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID INTO :ID DO
         IF (LOCKED_STATE(ID, '0') IS NOT NULL) THEN
         BEGIN

@@ -5,7 +5,7 @@ SET TERM ^ ;
 PACKAGE FBTASKS_CORE^
 
 -- Takes back one task from a worker that is dead: a crash is counted on it with CHARGE, and at CRASH_LIMIT it is
--- failed. DONE: 0 another transaction has it locked, 1, 2 it was failed.
+-- failed. DONE is 0 when another transaction has it locked.
 PROCEDURE TAKE_BACK (ID BIGINT, CHARGE SMALLINT, CRASH_LIMIT INTEGER, WHY QUEUE_NAME)
 RETURNS (DONE SMALLINT)
 AS
@@ -27,20 +27,17 @@ BEGIN
     IF (REQUESTED = 1) THEN
         EXECUTE PROCEDURE CANCEL_WAITING(ID, 'cancelled on request');
     ELSE IF (CHARGE > 0 AND CRASH_COUNT >= CRASH_LIMIT) THEN
-    BEGIN
         EXECUTE PROCEDURE ARCHIVE(ID, 11, NULL, 0, 'fbtasks.errors.WorkerLost',
             'its worker died while it ran (' || WHY || '; crash ' || CRASH_COUNT || ')', NULL, NULL, NULL);
-        DONE = 2;
-    END
     ELSE
         POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
 -- Gives back the tasks of a worker that is dead, but for those whose rows another transaction holds at this moment:
 -- KEPT. A crash is counted on a suspect only when it alone was held, or is the only repeated suspect (SUSPECT 2), so
--- that at most one is failed: FAILED_ID. None is charged after a part of what the worker held was given back before.
+-- that at most one is failed. None is charged after a part of what the worker held was given back before.
 PROCEDURE GIVE_BACK (WORKER_ID BIGINT, PARTLY_RELEASED SMALLINT, CRASH_LIMIT INTEGER, WHY QUEUE_NAME)
-RETURNS (RELEASED INTEGER, KEPT INTEGER, FAILED_ID BIGINT)
+RETURNS (RELEASED INTEGER, KEPT INTEGER)
 AS
     DECLARE ID BIGINT;
     DECLARE IS_CHARGED SMALLINT;
@@ -56,9 +53,7 @@ BEGIN
         FROM QUEUE_TASK WHERE STATE = 2 AND WORKER_ID = :WORKER_ID ORDER BY ID INTO :ID, :IS_CHARGED DO
     BEGIN
         EXECUTE PROCEDURE TAKE_BACK(ID, IS_CHARGED, CRASH_LIMIT, WHY) RETURNING_VALUES DONE;
-        RELEASED = RELEASED + SIGN(DONE);
-        IF (DONE = 2) THEN
-            FAILED_ID = ID;
+        RELEASED = RELEASED + DONE;
     END
     KEPT = HELD - RELEASED;
 END^
@@ -66,12 +61,11 @@ END^
 PACKAGE FBTASKS_WORKER^
 
 -- Declares a process dead and gives back what it held, how much of it RELEASED tells: with GONE = 1 the caller has
--- seen that its process has ended; else see FBTASKS_CORE.VERDICT. FAILED_ID is the task that was failed by this, if
--- any. WHY is NULL, and nothing is changed, when it lives. A worker of whose tasks some were kept stays registered,
--- for the next time.
+-- seen that its process has ended; else see FBTASKS_CORE.VERDICT. WHY is NULL, and nothing is changed, when it lives.
+-- A worker of whose tasks some were kept stays registered, for the next time.
 PROCEDURE RESCUE (
     PROCESS_ID BIGINT, GONE SMALLINT, SHARE INTEGER, AWAKE_MS BIGINT, CRASH_LIMIT INTEGER)
-RETURNS (RELEASED INTEGER, WHY QUEUE_NAME, FAILED_ID BIGINT)
+RETURNS (RELEASED INTEGER, WHY QUEUE_NAME)
 AS
     DECLARE KIND QUEUE_WORD;
     DECLARE PARTLY_RELEASED SMALLINT;
@@ -87,7 +81,7 @@ BEGIN
     BEGIN
         IF (KIND = 'worker') THEN
             EXECUTE PROCEDURE FBTASKS_CORE.GIVE_BACK(PROCESS_ID, PARTLY_RELEASED, CRASH_LIMIT, WHY)
-                RETURNING_VALUES RELEASED, KEPT, FAILED_ID;
+                RETURNING_VALUES RELEASED, KEPT;
         ELSE
             EXECUTE PROCEDURE FBTASKS_HOOKS.PROCESS_LEFT(PROCESS_ID) RETURNING_VALUES RELEASED;
         IF (KEPT = 0) THEN
@@ -121,7 +115,7 @@ BEGIN
     FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 2 AND T.WORKER_ID IS DISTINCT FROM :WORKER_ID
         AND (T.WORKER_ID IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS WHERE ID = T.WORKER_ID)) INTO :ID DO
     BEGIN
-        EXECUTE PROCEDURE FBTASKS_CORE.TAKE_BACK(ID, 0, 0, '') RETURNING_VALUES DONE;  -- never 2, without a charge
+        EXECUTE PROCEDURE FBTASKS_CORE.TAKE_BACK(ID, 0, 0, '') RETURNING_VALUES DONE;
         RELEASED = RELEASED + DONE;
         IF (RELEASED >= MOST) THEN
             LEAVE;

@@ -12,7 +12,6 @@ from typing import Final
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.invocation import RunResult
 from fbtasks.system import sockets
-from fbtasks.tasks.call import Succeeded
 from fbtasks.tasks.request import Reports
 from fbtasks.worker.logs.stream import identities
 from fbtasks.worker.pools.child.lifeline import leave
@@ -122,23 +121,15 @@ class Link:
         with self._lock:
             self.pipe.sendall(pack_message(message))
 
-    def words(self) -> Iterator[tuple[str, int, int]]:
+    def words(self) -> Iterator[tuple[str, int]]:
         """What the worker says, as it comes, until the end."""
         with self.pipe.makefile("rb") as file:
             while len(data := file.read(WORD_SIZE)) == WORD_SIZE:
                 yield unpack_word(data)
 
     def end(self, slot: int, result: RunResult) -> None:
-        """Says what became of a task. With hooks to be called this slot waits to hear whether they are."""
-        (claim, outcome, elapsed, recorded), failure, *_ = result
+        """Says what became of a task."""
+        claim, outcome, elapsed, recorded = result.finished
         self.reports.end(claim.id)
-        self.say(Ended(claim.id, outcome, elapsed, recorded, None if failure is None else slot))
-        if failure is None:
-            self.status.end(slot)
-        else:
-            self.status.said(slot)
-
-    def end_hooks(self, slot: int, number: int) -> None:
-        """Says that hooks have been called."""
-        self.say(Ended(number, Succeeded(keep=False), 0.0, True))
+        self.say(Ended(claim.id, outcome, elapsed, recorded))
         self.status.end(slot)

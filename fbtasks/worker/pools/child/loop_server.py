@@ -14,7 +14,7 @@ from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.pools.child.link import ending
 from fbtasks.worker.pools.child.servers import ThreadServer
-from fbtasks.worker.pools.wire import Assignment, receive_task
+from fbtasks.worker.pools.wire import receive_task
 
 T = TypeVar("T")
 
@@ -36,10 +36,10 @@ class LoopServer(ThreadServer):
         running: set[asyncio.Task[None]] = set()
         while True:
             slot = await self._free.get()  # what has no slot yet may be taken back
-            if (assignment := await self._receive()) is None:
+            if (claim := await self._receive()) is None:
                 break
-            self._link.status.begin(slot, assignment.number)
-            job = asyncio.create_task(self._run(slot, assignment))
+            self._link.status.begin(slot, claim.id)
+            job = asyncio.create_task(self._run(slot, claim))
             running.add(job)
             job.add_done_callback(running.discard)
         self._link.check()
@@ -47,7 +47,7 @@ class LoopServer(ThreadServer):
             await asyncio.wait(running)
         self._threads.shutdown()
 
-    async def _receive(self) -> Assignment | None:
+    async def _receive(self) -> Claim | None:
         """The next task; None when there will be none."""
         loop, tasks = asyncio.get_running_loop(), self._link.tasks
         while True:
@@ -63,26 +63,17 @@ class LoopServer(ThreadServer):
             except ConnectionResetError:
                 return None
 
-    async def _run(self, slot: int, assignment: Assignment) -> None:
+    async def _run(self, slot: int, claim: Claim) -> None:
+        task = self.runner.app.tasks.get(claim.name)
         with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
-            claim, number, failed = assignment
-            if failed is not None:
-                await self._in_thread(lambda: self.call_hooks(slot, number, self._runner.failure_of(claim, failed)))
+            if task is not None and task.is_async and not task.options.transactional:
+                result = await self.runner.run_async(claim, self.notes[slot])
             else:
-                await self._run_task(slot, claim)
+                result = await self._in_thread(partial(self.run, slot, claim))
+            if result.retried:
+                await self._in_thread(partial(self.runner.tell_retried, result))
+            self._link.end(slot, result)
         self._free.put_nowait(slot)
-
-    async def _run_task(self, slot: int, claim: Claim) -> None:
-        task = self._runner.app.tasks.get(claim.name)
-        if task is not None and task.is_async and not task.options.transactional:
-            result = await self._runner.run_async(claim, self.notes[slot])
-        else:
-            result = await self._in_thread(partial(self.run, slot, claim))
-        if result.retried:
-            await self._in_thread(partial(self.tell_retried, result.retried))
-        self._link.end(slot, result)
-        if result.failure is not None:
-            await self._in_thread(partial(self.follow, slot, result.failure))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Runs *work*, which raises nothing, in a thread, and returns what it returns.

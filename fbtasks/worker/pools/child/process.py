@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     try:
         app = import_app(app_path)
         app.database.known.keep(lambda: link.status.database)
-        app.load()
+        app.add_hooks()
         refuse_green_threads()
         set_up(LogOptions.of(log))
     except FBTasksError as error:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from fbtasks.run.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
-from fbtasks.run.invocation import Failure, RunResult
+from fbtasks.run.interrupts import STOP, Interrupts, SignalInterrupts, ThreadInterrupts
+from fbtasks.run.invocation import RunResult
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.pools.child.link import Link, ending
-from fbtasks.worker.pools.wire import HOOK, Assignment, receive_task
+from fbtasks.worker.pools.wire import receive_task
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -32,7 +30,7 @@ class Server:
     interrupts: Interrupts
 
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
-        self._runner = Runner(app, interrupts=self.interrupts, reports=link.reports)
+        self.runner = Runner(app, interrupts=self.interrupts, reports=link.reports)
         self._link = link
         self.notes = [partial(link.status.begin_step, slot) for slot in range(link.slots)]
         """Has the worker know which of several calls a slot is in, and since when."""
@@ -49,57 +47,25 @@ class Server:
         """Takes one task after the other in this thread, until the sockets are closed."""
         link = self._link
         with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
-            while (assignment := receive_task(link.tasks, wait=True)) is not None:
-                self._serve_one(slot, assignment)
+            while (claim := receive_task(link.tasks, wait=True)) is not None:
+                link.status.begin(slot, claim.id)
+                result = self.run(slot, claim)
+                self.runner.tell_retried(result)
+                link.end(slot, result)
             link.check()
-
-    def _serve_one(self, slot: int, assignment: Assignment) -> None:
-        claim, number, failed = assignment
-        self._link.status.begin(slot, number)
-        if failed is not None:
-            self.call_hooks(slot, number, self._runner.failure_of(claim, failed))
-            return
-        result = self.run(slot, claim)
-        if result.retried:
-            self.tell_retried(result.retried)
-        self._link.end(slot, result)
-        if result.failure is not None:
-            self.follow(slot, result.failure)
-
-    def tell_retried(self, retried: Iterable[Failure]) -> None:
-        """Calls the on_retry hooks of what is tried again, before the worker hears of that."""
-        with suppress(TaskStopped):  # its time is over, as the worker knows
-            self._runner.call_hooks("on_retry", retried)
-
-    def follow(self, slot: int, failure: Failure) -> None:
-        """Waits until the outcome of a failed task is recorded, and calls its hooks, if the worker says so."""
-        number = self.hear(slot)
-        self._link.status.begin(slot, number)
-        if number:
-            self.call_hooks(slot, number, failure)
-
-    def hear(self, slot: int) -> int:
-        """Waits for the worker's word to this slot: the number of a run of hooks, or 0 when they are not called."""
-        raise NotImplementedError
-
-    def call_hooks(self, slot: int, number: int, failure: Failure) -> None:
-        """Calls the on_failure hooks of a task, as the run of this *number*."""
-        with suppress(TaskStopped):  # their time is over, as the worker knows
-            self._runner.call_hooks("on_failure", [failure], number)
-        self._link.end_hooks(slot, number)
 
     def run(self, slot: int, claim: Claim) -> RunResult:
         """Runs one claim in this thread."""
-        task = self._runner.app.tasks.get(claim.name)
+        task = self.runner.app.tasks.get(claim.name)
         with ending():
             if task is not None and task.options.transactional:
                 return self._run_transactional(slot, claim)
-            return self._runner.run(claim, note=self.notes[slot])
+            return self.runner.run(claim, note=self.notes[slot])
 
     def _run_transactional(self, slot: int, claim: Claim) -> RunResult:
         runner: TransactionalRunner | None = getattr(self._local, "runner", None)
         if runner is None:
-            runner = self._local.runner = TransactionalRunner(self._runner, self._who, next(self._counters))
+            runner = self._local.runner = TransactionalRunner(self.runner, self._who, next(self._counters))
             self._transactional.append(runner)
         self._connected[claim.id] = runner
         try:
@@ -128,7 +94,6 @@ class ProcessServer(Server):
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
         self.interrupts = SignalInterrupts(link.status.aimed_at)
         super().__init__(app, link, number)
-        self._words = link.words()
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -137,10 +102,6 @@ class ProcessServer(Server):
     def serve(self) -> None:
         """Serves until the sockets are closed."""
         self.serve_slot(0)
-
-    def hear(self, slot: int) -> int:  # noqa: ARG002  # there is one
-        """The next word; 0 when there will be none."""
-        return next((number for _, _, number in self._words), 0)
 
     def _hear(self, read: int) -> None:
         # A signal's Python handler waits for the main thread, which may be inside the engine: this thread is not.
@@ -155,7 +116,6 @@ class ThreadServer(Server):
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
         self.interrupts: ThreadInterrupts = ThreadInterrupts()
         super().__init__(app, link, number)
-        self._words: list[SimpleQueue[int]] = [SimpleQueue() for _ in range(link.slots)]
 
     def serve(self) -> None:
         """Serves until the sockets are closed."""
@@ -167,21 +127,9 @@ class ThreadServer(Server):
     @ending()
     def _listen(self) -> None:
         with suppress(ConnectionResetError):
-            for kind, number, run in self._link.words():
-                self._heed(kind, number, run)
+            for kind, task in self._link.words():
+                with suppress(RuntimeError):  # its event loop has just been closed
+                    self.interrupts.interrupt(task, kind)
+                if kind == STOP:
+                    self.cancel_statement(task)
         self._link.check()
-        for waiting in self._words:  # the worker will say no more
-            waiting.put(0)
-
-    def _heed(self, kind: str, number: int, run: int) -> None:
-        if kind == HOOK:
-            self._words[number].put(run)
-            return
-        with suppress(RuntimeError):  # its event loop has just been closed
-            self.interrupts.interrupt(number, kind)
-        if kind == STOP:
-            self.cancel_statement(number)
-
-    def hear(self, slot: int) -> int:
-        """The next word to this slot."""
-        return self._words[slot].get()

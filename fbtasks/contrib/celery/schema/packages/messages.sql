@@ -33,19 +33,6 @@ BEGIN
     END
 END^
 
--- Whether the caller may change what others declared, and reach Celery's remote control and events: workers,
--- operators, the owner of this function and administrators. A producer declares what is missing and confirms what is
--- there.
-FUNCTION RULES
-RETURNS BOOLEAN
-AS
-BEGIN
-    RETURN RDB$ROLE_IN_USE('FBTASKS_WORKER')
-        OR RDB$ROLE_IN_USE('FBTASKS_OPERATOR')
-        OR CURRENT_USER = RDB$GET_CONTEXT('SYSTEM', 'EFFECTIVE_USER')
-        OR RDB$SYSTEM_PRIVILEGE(ACCESS_ANY_OBJECT_IN_DATABASE);
-END^
-
 -- Whether a name is that of an exchange or a queue of Celery's remote control (celery.pidbox, reply.celery.pidbox and
 -- the queues bound to them) or of its events. Names that differ in trailing spaces are equal.
 FUNCTION IS_CONTROL (NAME QUEUE_MSG_NAME)
@@ -56,11 +43,12 @@ BEGIN
     RETURN NAME LIKE '%.pidbox' OR NAME = 'celeryev' OR NAME STARTING WITH 'celeryev.';
 END^
 
--- Refuses a caller that may not reach Celery's remote control and events. WHAT, with its verb, is what it asked for.
+-- Refuses a caller that may not reach Celery's remote control and events, which workers and operators may. WHAT, with
+-- its verb, is what it asked for.
 PROCEDURE CHECK_RULES (WHAT QUEUE_MESSAGE)
 AS
 BEGIN
-    IF (NOT RULES()) THEN
+    IF (NOT FBTASKS_CORE.SEES(NULL)) THEN
         EXCEPTION QUEUE_REFUSED WHAT || ' of Celery''s remote control or events, which takes the role of a worker';
 END^
 
@@ -622,7 +610,7 @@ BEGIN
         CONTROL = FBTASKS_CELERY.IS_CONTROL(NAME);
         IF (CONTROL) THEN
             EXECUTE PROCEDURE FBTASKS_CELERY.CHECK_RULES('the queue ' || NAME || ' is');
-        IF (ID IS NOT NULL AND DIFFERS AND NOT FBTASKS_CELERY.RULES()) THEN
+        IF (ID IS NOT NULL AND DIFFERS AND NOT FBTASKS_CORE.SEES(NULL)) THEN
             EXCEPTION QUEUE_REFUSED 'the queue ' || NAME
                 || ' was declared with other arguments, and to change them takes the role of a worker';
         IF (DIFFERS) THEN

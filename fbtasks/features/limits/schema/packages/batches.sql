@@ -115,8 +115,7 @@ BEGIN
                     SINCE_US = COALESCE(US(SINCE_TIME), NOW_US);
                 END
             END
-            NEXT_QUEUE = NULL;
-            SELECT QUEUE FROM QUEUE_TASK WHERE ID = :TASK_ID INTO :NEXT_QUEUE;
+            NEXT_QUEUE = (SELECT QUEUE FROM QUEUE_TASK WHERE ID = :TASK_ID);
             VERDICT = CASE
                 WHEN NEXT_QUEUE <> QUEUE THEN 'Q'
                 WHEN LEFT_IN_BATCH < BATCH AND SINCE_US + 1000 * WAIT_MS > NOW_US THEN 'S'

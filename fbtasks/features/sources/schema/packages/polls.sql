@@ -1,6 +1,6 @@
 -- Polled tables: tables that fbtasks does not own, whose rows become tasks. The statements that touch such a table are
--- generated (features/sources/store/poll_statements.py) and run with the rights of the worker's user; what they change of the
--- queue is in these procedures.
+-- generated (features/sources/store/poll_statements.py) and run with the rights of the worker's user; what they
+-- change of the queue is in these procedures.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_POLLS^

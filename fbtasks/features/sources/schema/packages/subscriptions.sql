@@ -127,10 +127,9 @@ BEGIN
                     FORGOTTEN = FORGOTTEN + 1;
                 END
                 NEXT_LANE = LANE + 1;  -- not >, which would read all of this one
-                LANE = NULL;
-                SELECT FIRST 1 LANE FROM QUEUE_CHANGE
+                LANE = (SELECT FIRST 1 LANE FROM QUEUE_CHANGE
                     WHERE SUBSCRIPTION_ID = 0 AND NEWS = 1 AND LANE >= :NEXT_LANE
-                    ORDER BY SUBSCRIPTION_ID, NEWS, LANE INTO :LANE;
+                    ORDER BY SUBSCRIPTION_ID, NEWS, LANE);
             END
             DONE = MAXVALUE(DONE, FORGOTTEN);
         END
@@ -184,7 +183,8 @@ BEGIN
             AFTER_MS, FILLS, QUIET_MS, EVENT, DIRECT, STATE, HELD, DEFINITION, HASH, VERSION, FIRST_ID)
         VALUES (:SUBSCRIPTION_ID, :KIND, :APP, :NAME, :SOURCE, :QUEUE, :PRIORITY_RANK, :ORDERING, :MOST, :STOPS,
             :AFTER_MS, :FILLS, :QUIET_MS, IIF(:KIND = 'event', :SOURCE, NULL), :DIRECT, COALESCE(:HELD, 'active'),
-            :HELD, :DEFINITION, :HASH, 1, IIF(:KIND = 'change', GEN_ID(QUEUE_CHANGE_SEQ, 1000000000) - 999999999, NULL));
+            :HELD, :DEFINITION, :HASH, 1,
+            IIF(:KIND = 'change', GEN_ID(QUEUE_CHANGE_SEQ, 1000000000) - 999999999, NULL));
         INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (:SUBSCRIPTION_ID);
     END
     ELSE

@@ -6,10 +6,10 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_WORKFLOWS^
 
--- Makes a step ready that was awaiting: as if it were enqueued now. QUEUE is NULL when it is there no more.
+-- Makes a step ready that was awaiting, if it is still there: as if it were enqueued now.
 PRIVATE PROCEDURE STEP_READY (ID BIGINT)
-RETURNS (QUEUE QUEUE_NAME)
 AS
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE STATE SMALLINT;
     DECLARE HAS_HOLDS BOOLEAN;
@@ -26,6 +26,8 @@ BEGIN
         RETURNING QUEUE, STATE, HAS_HOLDS INTO :QUEUE, :STATE, :HAS_HOLDS;
     IF (STATE = 0 AND HAS_HOLDS) THEN
         EXECUTE PROCEDURE FBTASKS_CORE.MAKE_READY(ID);
+    ELSE IF (QUEUE IS NOT NULL) THEN
+        POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
 -- Forgets a step that is not going to run, without a trace.
@@ -42,23 +44,12 @@ PRIVATE PROCEDURE FOLLOW (NODE_ID BIGINT)
 AS
     DECLARE TO_ID BIGINT;
     DECLARE KIND SMALLINT;
-    DECLARE QUEUE QUEUE_NAME;
-    DECLARE LAST_QUEUE QUEUE_NAME = '';
 BEGIN
     FOR SELECT TO_ID, KIND FROM QUEUE_LINK WHERE FROM_ID = :NODE_ID INTO :TO_ID, :KIND DO
-    BEGIN
         IF (KIND >= 2) THEN
             EXECUTE PROCEDURE DROP_STEP(TO_ID);
         ELSE
-        BEGIN
-            EXECUTE PROCEDURE STEP_READY(TO_ID) RETURNING_VALUES QUEUE;
-            IF (QUEUE <> LAST_QUEUE) THEN
-            BEGIN
-                POST_EVENT 'fbtasks:queue:' || QUEUE;
-                LAST_QUEUE = QUEUE;
-            END
-        END
-    END
+            EXECUTE PROCEDURE STEP_READY(TO_ID);
 END^
 
 -- Looks whether a group has ended: VERDICT is 1 when its last member has, 2 when it fails, with CAUSE_ID. Who has the
@@ -141,7 +132,6 @@ AS
     DECLARE TO_ID BIGINT;
     DECLARE KIND SMALLINT;
     DECLARE ENDED SMALLINT;
-    DECLARE QUEUE QUEUE_NAME;
     DECLARE GROUP_ID BIGINT;
     DECLARE VERDICT SMALLINT;
 BEGIN
@@ -164,9 +154,7 @@ BEGIN
                 IF (KIND >= 2 AND CAUSE_STATE = 11) THEN
                 BEGIN
                     UPDATE QUEUE_LINK SET CAUSE_ID = :CAUSE_ID WHERE TO_ID = :TO_ID;
-                    EXECUTE PROCEDURE STEP_READY(TO_ID) RETURNING_VALUES QUEUE;
-                    IF (QUEUE IS NOT NULL) THEN
-                        POST_EVENT 'fbtasks:queue:' || QUEUE;
+                    EXECUTE PROCEDURE STEP_READY(TO_ID);
                 END
                 ELSE IF (KIND >= 2) THEN
                     EXECUTE PROCEDURE DROP_STEP(TO_ID);
@@ -273,8 +261,7 @@ BEGIN
     BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_LINK L JOIN QUEUE_TASK T ON T.ID = L.TO_ID WHERE L.FROM_ID = :ID)) THEN
             KEPT = 1;
-        GROUP_ID = NULL;
-        SELECT GROUP_ID FROM QUEUE_NODE WHERE NODE_ID = :ID INTO :GROUP_ID;
+        GROUP_ID = (SELECT GROUP_ID FROM QUEUE_NODE WHERE NODE_ID = :ID);
         ID = GROUP_ID;
     END
 END^
@@ -293,9 +280,8 @@ BEGIN
         ID = NULL;
         IF (GROUP_ID IS NOT NULL) THEN
         BEGIN
-            NUMBER = NULL;
-            SELECT FIRST 1 NUMBER FROM QUEUE_NODE WHERE GROUP_ID = :GROUP_ID
-                ORDER BY GROUP_ID DESC, DONE DESC, NUMBER DESC INTO :NUMBER;
+            NUMBER = (SELECT FIRST 1 NUMBER FROM QUEUE_NODE WHERE GROUP_ID = :GROUP_ID
+                ORDER BY GROUP_ID DESC, DONE DESC, NUMBER DESC);
             IF (NUMBER IS NULL) THEN
             BEGIN
                 DELETE FROM QUEUE_GROUP WHERE ID = :GROUP_ID;
@@ -426,7 +412,9 @@ AS
     DECLARE ITEM VARCHAR(9000) CHARACTER SET OCTETS;
 BEGIN
     PACKED = '';
-    SELECT ENQUEUED_BY FROM QUEUE_TASK WHERE ID = :STEP_ID INTO :ENQUEUED_BY;
+    -- The hooks of a step that has failed are told what it was given.
+    ENQUEUED_BY = COALESCE((SELECT ENQUEUED_BY FROM QUEUE_TASK WHERE ID = :STEP_ID),
+        (SELECT ENQUEUED_BY FROM QUEUE_HISTORY WHERE ID = :STEP_ID));
     FOR SELECT KIND, IIF(KIND = 2, COALESCE(CAUSE_ID, FROM_ID), FROM_ID) FROM QUEUE_LINK
             WHERE TO_ID = :STEP_ID AND KIND IN (0, 2) AND :GROUP_ID IS NULL
         UNION ALL
@@ -459,50 +447,6 @@ BEGIN
     END
     IF (PACKED <> '') THEN
         SUSPEND;
-END^
-
--- The tasks that failed because a task did which is a member of a group that they follow, or leads to one. NULL among
--- them: for a group that is still to be decided by a claim, which reads a note of it.
-PROCEDURE FAILED_WITH (ID BIGINT)
-RETURNS (FAILED_ID BIGINT)
-AS
-    DECLARE AT_NO BIGINT;
-    DECLARE NODE_ID BIGINT;
-    DECLARE TO_ID BIGINT;
-    DECLARE GROUP_ID BIGINT;
-    DECLARE ERROR_TYPE QUEUE_TEXT;
-BEGIN
-    AT_NO = NEXT VALUE FOR QUEUE_NOTE_SEQ;
-    NODE_ID = ID;
-    WHILE (NODE_ID IS NOT NULL) DO
-    BEGIN
-        FOR SELECT L.TO_ID, H.ERROR_TYPE FROM QUEUE_LINK L JOIN QUEUE_HISTORY H ON H.ID = L.TO_ID
-            WHERE L.FROM_ID = :NODE_ID AND L.KIND < 2
-                AND CAST(H.ERROR_MSG AS QUEUE_MESSAGE) STARTING WITH 'task ' || :ID
-                || ' ('
-            INTO :TO_ID, :ERROR_TYPE DO
-        BEGIN
-            INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :TO_ID, 2);
-            IF (ERROR_TYPE = 'fbtasks.errors.ChordError') THEN
-            BEGIN
-                FAILED_ID = TO_ID;
-                SUSPEND;
-            END
-        END
-        GROUP_ID = NULL;
-        SELECT G.ID FROM QUEUE_NODE N JOIN QUEUE_GROUP G ON G.ID = N.GROUP_ID
-            WHERE N.NODE_ID = :NODE_ID AND G.STATE = 2 INTO :GROUP_ID;
-        IF (GROUP_ID IS NOT NULL) THEN
-            INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :GROUP_ID, 2);
-        NODE_ID = NULL;
-        SELECT FIRST 1 NO_, NODE_ID FROM QUEUE_NODE_NEWS WHERE NO_ > :AT_NO ORDER BY NO_
-            INTO :AT_NO, :NODE_ID;
-    END
-    IF (EXISTS(SELECT 1 FROM QUEUE_NOTE WHERE OWNER_ID = 0 AND TASK_ID = :ID)) THEN
-    BEGIN
-        FAILED_ID = NULL;
-        SUSPEND;
-    END
 END^
 
 -- Whether a step that waits follows, also as what follows a group, a task that runs now.
