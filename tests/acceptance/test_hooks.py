@@ -247,17 +247,21 @@ def test_hooks_that_raise_or_end_their_process_fail_as_tasks_do(crew, wait_for, 
         "bad_killer": ("own own own", "fbtasks.errors.WorkerLost"),
         "late_killer": ("own own own", "fbtasks.errors.WorkerLost"),
     }
+    raised = ""
     for name, (hooks, error) in errors.items():
         result = worker.send(name, (name,))
-        query = f"SELECT ERROR_TYPE FROM QUEUE_HISTORY WHERE NAME = 'proj.{name}:on_failure'"
+        hook = f"FROM QUEUE_HISTORY WHERE NAME = 'proj.{name}:on_failure' AND ID > {result.id}"
+        raised = raised or hook
+        query = f"SELECT ERROR_TYPE {hook}"
         wait_for(lambda query=query: rows(crew.producer, query), 60)
         assert rows(crew.producer, query) == [(error,)]
-        assert [line["hook"] for line in written(crew.project, name)] == hooks.split()
+        called = [line["hook"] for line in written(crew.project, name)]
+        beside = pool != "processes" and name == "late_killer"  # the task goes on in the process of the first call
+        assert called == ["own"] * beside + hooks.split()
         assert worker.send("add", (1, 2)).get(timeout=30) == 3
         assert one(crew.producer, f"SELECT CRASH_COUNT FROM QUEUE_HISTORY WHERE ID = {result.id}") == 0
         assert result.failed()
-    failed = one(crew.producer, "SELECT ID FROM QUEUE_HISTORY WHERE NAME = 'proj.bad_raiser:on_failure'")
-    crew.project.run("retry", str(failed))
+    crew.project.run("retry", str(one(crew.producer, f"SELECT ID {raised}")))
     wait_for(lambda: len(written(crew.project, "bad_raiser")) == 4)
 
 
