@@ -7,7 +7,7 @@ is made inactive, keeps its rights, and is dropped when no connection is left th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from fbtasks.database.values import as_naive_utc
@@ -152,20 +152,22 @@ def note_changed(session: Session) -> None:
 
 def hold(session: Session, found: Found, held: subscriptions.Held | None) -> None:
     """Has a subscription pause, be silent, or with None go on."""
-    _do(session, found, "FBTASKS_SOURCES_ADMIN.HOLD", held, active=held != "silent" and found.row.is_live)
+    active = held != "silent" and found.row.is_live
+    _change(session, found, lambda t: t.call("FBTASKS_SOURCES_ADMIN.HOLD", found.row.id, held), active=active)
 
 
 def begin_drop(session: Session, found: Found) -> None:
     """Has a subscription note nothing more, as far as that can be at once, and give out nothing."""
-    _do(session, found, "FBTASKS_SOURCES_OWNER.SET_STATE", "dropped", active=False)
+    _change(session, found, lambda t: t.call("FBTASKS_SOURCES_OWNER.SET_STATE", found.row.id, "dropped"), active=False)
 
 
-def _do(session: Session, found: Found, procedure: str, *given: object, active: bool) -> None:
+def _change(session: Session, found: Found, write: Callable[[Transaction], object], *, active: bool) -> None:
+    """Has *write* write the row of a subscription, and switches its trigger in the same transaction."""
     row, trigger = found
     changes = trigger is not None and trigger.active != active
 
     def work(transaction: Transaction) -> None:
-        transaction.call(procedure, row.id, *given)
+        write(transaction)
         if changes:
             _switch(transaction, row.id, active=active)
 
