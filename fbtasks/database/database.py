@@ -80,12 +80,13 @@ class Database:
                 atexit.register(self._at_exit)
             return self._pool
 
-    def use(self, work: Callable[[Session], T]) -> T:
+    def use(self, work: Callable[[Session], T], *, ready: bool = False) -> T:
         """*work* with a session, and once more with a new one when the first turns out to have died in the pool.
 
-        Not after a commit whose answer was lost: whether that took effect is for the caller to find out.
+        Not after a commit whose answer was lost: whether that took effect is for the caller to find out. *ready*: the
+        caller has just called :meth:`make_ready`.
         """
-        with self.session() as session:
+        with self._pooled().session() if ready else self.session() as session:
             fresh, session.fresh = session.fresh, False
             try:
                 return work(session)

@@ -141,7 +141,7 @@ class Enqueuer:
             feature.ready(batch)
 
     def commit(self, write: Callable[[Transaction], tuple[T, int | None]]) -> T:
-        """Has *write* write in a transaction of its own. Returns what it returned.
+        """Has *write* write in a transaction of its own, in a database that is ready. Returns what it returned.
 
         Raises :class:`InDoubt` when the answer of the commit was lost, and the database is away for too long.
         """
@@ -149,7 +149,7 @@ class Enqueuer:
 
     def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
         point = "enqueue" if kind == ENQUEUE else ""
-        return self._database.use(lambda session: session.run(work, kind, point))
+        return self._database.use(lambda session: session.run(work, kind, point), ready=True)
 
 
 def _uncertain(calls: Iterable[Call], doubt: InDoubt, found: Sequence[Enqueued]) -> EnqueueUncertain:
