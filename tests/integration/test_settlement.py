@@ -98,14 +98,14 @@ def test_a_connection_that_is_lost_twice_is_an_error_and_nothing_was_enqueued(ap
 def away(app, monkeypatch):
     """The database cannot be reached while it is set, though not before a commit."""
     away = threading.Event()
-    session = app.database.session
+    use = app.database.use
 
-    def lent():
+    def used(work, **how):
         if away.is_set():
             raise DatabaseUnavailable("it is away.")
-        return session()
+        return use(work, **how)
 
-    monkeypatch.setattr(app.database, "session", lent)
+    monkeypatch.setattr(app.database, "use", used)
     return away
 
 

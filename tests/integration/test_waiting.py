@@ -267,10 +267,10 @@ def outage(app, monkeypatch):
     away = threading.Event()
     use = app.database.use
 
-    def used(work):
+    def used(work, **how):
         if away.is_set():
             raise DatabaseUnavailable("it is away.")
-        return use(work)
+        return use(work, **how)
 
     monkeypatch.setattr(app.database, "use", used)
     return away
