@@ -201,19 +201,19 @@ def flows(account: Account) -> Iterator[Violation]:
     for ref, flow in said.items():
         wanted = list(expected(flow))
         found = [each for each, _ in wanted if each in rows or each in live]
-        told = tuple(chain.from_iterable(_told(account, each) for each, _ in wanted))
         if ref in refused and found:
-            yield Violation("the database holds steps of a workflow that was refused", ref, told)
+            yield Violation("the database holds steps of a workflow that was refused", ref, _told(account, wanted))
         elif len(found) != len(wanted) and (ref in made or found):
             missing = sorted({each for each, _ in wanted} - set(found))
-            yield Violation("a step of a workflow is lost", f"{ref}: {missing}", told)
+            yield Violation("a step of a workflow is lost", f"{ref}: {missing}", _told(account, wanted))
         elif stuck := [each for each in found if each in live]:
-            yield Violation("a step of a workflow is stuck", f"{ref}: {stuck}", told)
+            yield Violation("a step of a workflow is stuck", f"{ref}: {stuck}", _told(account, wanted))
         elif not _was_disturbed(account, [rows[each] for each in found]):
             for each, state in wanted:
                 if each in found and rows[each].state != state:
                     what = f"{each}: {State(rows[each].state).name} and not {state.name}"
-                    yield Violation("a step of a workflow ended otherwise than it says", what, (rows[each], *told))
+                    told = (rows[each], *_told(account, wanted))
+                    yield Violation("a step of a workflow ended otherwise than it says", what, told)
 
 
 def expected(flow: Record) -> Iterator[tuple[str, State]]:
@@ -233,8 +233,10 @@ def _was_disturbed(account: Account, rows: Iterable[Row]) -> bool:
     return any(account.books.actions.get(row.key) or WORKER_LOST in (row.error_type or "") for row in rows)
 
 
-def _told(account: Account, ref: str) -> tuple[object, ...]:
-    return tuple(chain.from_iterable(story(account.books, call_of(kind, ref)) for kind in STEPS))
+def _told(account: Account, steps: Iterable[tuple[str, State]]) -> tuple[object, ...]:
+    """What the ledger has of these steps. It is read through for each: asked only where something is wrong."""
+    calls = (call_of(kind, ref) for ref, _ in steps for kind in STEPS)
+    return tuple(chain.from_iterable(story(account.books, call) for call in calls))
 
 
 def early_steps(account: Account) -> Iterator[Violation]:
