@@ -80,11 +80,13 @@ class Registration:
         self.neighbours = ()  # the next heartbeat tells which are left
         before, self._taken_over = self._taken_over, set()
         for suspect in suspects:
-            if self._rescue(run, suspect, find_the_dead, crash_limit):
+            if self._rescue(run, suspect, find_the_dead, crash_limit, before):
                 self._taken_over.add(suspect.neighbour.process_id)
         return not self._taken_over <= before  # one that holds locked tasks stays registered
 
-    def _rescue(self, run: Run, suspect: Suspect, find_the_dead: Callable[[], None], crash_limit: int) -> bool:
+    def _rescue(
+        self, run: Run, suspect: Suspect, find_the_dead: Callable[[], None], crash_limit: int, before: set[int]
+    ) -> bool:
         neighbour, awake = suspect.neighbour, self.monitor.awake
         number = neighbour.process_id
         who = self.kind.capitalize(), number, neighbour.host.partition("/")[0]
@@ -104,7 +106,7 @@ class Registration:
         except StatementRefused as error:  # a row of the register that was written by hand
             logger.error("%s %d on %s cannot be looked after: %s", *who, error)
             return False
-        if rescued.why is not None:
+        if rescued.why is not None and (rescued.released or number not in before):  # else it was told
             what = rescued.released, _AGAIN[self.kind][rescued.released != 1]
             logger.warning("%s %d on %s is dead: %s. %d of its %s again.", *who, rescued.why, *what)
         return rescued.why is not None

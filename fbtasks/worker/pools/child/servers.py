@@ -105,9 +105,10 @@ class ProcessServer(Server):
 
     def _hear(self, read: int) -> None:
         # A signal's Python handler waits for the main thread, which may be inside the engine: this thread is not.
-        while numbers := os.read(read, 64):
-            if signal.SIGUSR2 in numbers:
-                self.cancel_statement(self._link.status.aimed_at(STOP))
+        with suppress(OSError):  # a task has closed all that it found open, and the process ends by that
+            while numbers := os.read(read, 64):
+                if signal.SIGUSR2 in numbers:
+                    self.cancel_statement(self._link.status.aimed_at(STOP))
 
 
 class ThreadServer(Server):
