@@ -76,7 +76,7 @@ class Run:
     def call(self, part: Part) -> Any:
         """Calls the function, inside of the middlewares; of a coroutine function returns the coroutine."""
         arounds = self._runner.app.middlewares.run
-        if arounds and not self.task.name.endswith(ON_FAILURE):
+        if arounds and self.invocation.has_middleware:
             is_async = self.task.is_async
             call = self._call_async if is_async else self._call
             return run_through(arounds, part.request, call, is_async=is_async)

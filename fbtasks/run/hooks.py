@@ -27,6 +27,8 @@ LIMIT: Final = 60.0
 class HookInvocation(Invocation):
     """Calls the function with the payload as it is: the database has written it, in JSON, which an app may refuse."""
 
+    has_middleware = False
+
     def calls(self, run: Run) -> Calls:
         """The one call."""
         part = run.part(run.claim, (run.claim.payload,))
