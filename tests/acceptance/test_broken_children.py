@@ -47,6 +47,15 @@ SOURCE = """
         return "again"
 
     @app.task
+    async def close_files_before_a_callback():
+        if first("closed before a callback"):
+            loop = asyncio.get_running_loop()
+            loop.call_soon(os.closerange, 3, 4096)
+            loop.call_soon(os.read, 3, 1)
+            await asyncio.sleep(600)
+        return "again"
+
+    @app.task
     def close_files_and_stay():
         if first("closed and stayed"):
             os.closerange(3, 4096)
@@ -191,7 +200,14 @@ def test_a_log_handler_that_exits_costs_a_line_and_no_run(project, producer):
     assert "ended with exit code" not in log
 
 
-BREAKING = ["close_files", "close_files_in_the_loop", "close_files_and_stay", "use_up_memory", "break_logging"]
+BREAKING = [
+    "close_files",
+    "close_files_in_the_loop",
+    "close_files_before_a_callback",
+    "close_files_and_stay",
+    "use_up_memory",
+    "break_logging",
+]
 
 
 @pytest.mark.parametrize("pool", [slow("threads"), slow("asyncio"), "processes"])
@@ -210,6 +226,7 @@ def test_a_task_that_breaks_its_process_costs_no_place(project, producer, pool):
     assert "can run no more tasks and ends: a task has closed the file descriptors" in log or pool != "threads"
     assert "can run no more tasks and ends: an error outside of the tasks." in log
     assert "TypeError: logging is broken" in log
+    assert "Exception in callback" not in log or pool != "asyncio"
 
 
 @pytest.mark.parametrize("pool", [slow("threads"), "processes"])

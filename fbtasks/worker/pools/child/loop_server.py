@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
@@ -26,7 +26,13 @@ class LoopServer(ThreadServer):
         """Serves until the sockets are closed."""
         Background(target=self._listen, name="fbtasks-listen").start()
         with asyncio.Runner() as runner, ending():
+            runner.get_loop().set_exception_handler(self._failed)
             runner.run(self._serve())
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Says what no task caught, as the loop does; ends this process when a task has closed the loop's sockets."""
+        self._link.check()
+        loop.default_exception_handler(context)
 
     async def _serve(self) -> None:
         self._threads = ThreadPoolExecutor(self._link.slots, thread_name_prefix="task")
