@@ -122,7 +122,7 @@ def any_ready(session: Session, queues: Iterable[str]) -> Look:
 
 
 def still_opens(session: Session, queues: Iterable[str]) -> bool:
-    """Whether anything that waits in *queues* for limits or for other steps may become ready by itself."""
+    """Whether a worker that leaves when nothing is due waits for what waits in *queues* for limits or other steps."""
     return bool(session.read("FBTASKS_WORKER.STILL_OPENS", ",".join(queues))[0][0])
 
 

@@ -14,7 +14,6 @@ from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.invocation import Note, Part, RunResult, invocation_of
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
-from fbtasks.tasks.handlers import ON_FAILURE
 from fbtasks.tasks.middleware import run_through
 from fbtasks.tasks.remote_error import describe_exception
 from fbtasks.tasks.request import EndsWith, Hook, Request, RetryRequested, current, running
@@ -76,7 +75,7 @@ class Run:
     def call(self, part: Part) -> Any:
         """Calls the function, inside of the middlewares; of a coroutine function returns the coroutine."""
         arounds = self._runner.app.middlewares.run
-        if arounds and self.invocation.has_middleware:
+        if arounds and not self.invocation.is_internal:
             is_async = self.task.is_async
             call = self._call_async if is_async else self._call
             return run_through(arounds, part.request, call, is_async=is_async)
@@ -117,7 +116,7 @@ class Run:
             except BaseException as error:  # noqa: BLE001  # the result's own code, which may exit
                 return self.failed(part, error, outside=True)
             outcome = Succeeded(payload.content_type, payload.data)
-        self._runner.tell("on_success", part.request, value)
+        self._runner.tell("on_success", task, part.request, value)
         return self.ended(part, outcome)
 
     def not_run(self, part: Part) -> RunResult:
@@ -176,15 +175,14 @@ class Run:
             failed = replace(failed, traceback="")
         if self._runner.eager:  # else the record of the failure enqueues a call of its hooks
             with running(part.request):
-                self._runner.tell("on_failure", part.request, error)
+                self._runner.tell("on_failure", self.task, part.request, error)
         return self.ended(part, failed)
 
 
-def hooks_at(end: str, app: FBTasks, name: str) -> tuple[Hook, ...]:
-    """The hooks of that *end* of the task of that name, where the app has it, and of the app, in this order."""
-    task, of_app = app.tasks.get(name), getattr(app, end)
-    own = () if task is None else task.hooks[end]
-    return own if of_app is None or name.endswith(ON_FAILURE) else (*own, of_app)
+def hooks_at(end: str, app: FBTasks, task: Task[..., Any] | None) -> tuple[Hook, ...]:
+    """The hooks of that *end* of *task*, where the app has it, and of the app, in this order."""
+    own, of_app = () if task is None else task.hooks[end], getattr(app, end)
+    return own if of_app is None or (task is not None and invocation_of(task).is_internal) else (*own, of_app)
 
 
 def read_arguments(

@@ -27,7 +27,7 @@ LIMIT: Final = 60.0
 class HookInvocation(Invocation):
     """Calls the function with the payload as it is: the database has written it, in JSON, which an app may refuse."""
 
-    has_middleware = False
+    is_internal = True
 
     def calls(self, run: Run) -> Calls:
         """The one call."""
@@ -38,7 +38,7 @@ class HookInvocation(Invocation):
 
 def hook_tasks(app: FBTasks, kind: type[Task[..., Any]]) -> dict[str, Task[..., Any]]:
     """The tasks of that *kind* that call the on_failure hooks of *app*, by their names."""
-    names = {hook_name(name) for name in app.tasks if hooks_at("on_failure", app, name)}
+    names = {hook_name(name) for name, task in app.tasks.items() if hooks_at("on_failure", app, task)}
     if names or app.on_failure is not None:
         names.add(APP_HOOK)
     found = {}
@@ -67,7 +67,7 @@ def call_hooks(self: Task[..., Any], payload: bytes) -> None:
     args, kwargs, _ = read_arguments(app, claim, task)  # what cannot be read is left out
     request, error = request_of(claim, task, args, kwargs), rebuild_exception(failed)
     with running(request), ExitStack() as calls:
-        for hook in reversed(hooks_at("on_failure", app, claim.name)):
+        for hook in reversed(hooks_at("on_failure", app, task)):
             calls.callback(hook, request, error)
 
 

@@ -48,8 +48,8 @@ class Invocation:
 
     several: ClassVar[bool] = False
     """Whether there may be several calls, one after the other: the time limits of the task are those of each."""
-    has_middleware: ClassVar[bool] = True
-    """Whether the app's middlewares go around the calls."""
+    is_internal: ClassVar[bool] = False
+    """Whether the task is one of fbtasks itself: the app's middlewares and hooks are not called for it."""
 
     def calls(self, run: Run) -> Calls:
         """The calls of *run*. They are made in its transaction, where it has one, in an event loop, or eagerly."""

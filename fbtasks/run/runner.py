@@ -18,7 +18,7 @@ from fbtasks.tasks.call import Claim, Finished, Reason, Requeue
 from fbtasks.tasks.request import SILENT, Reports, Request, running
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.app import FBTasks, Task
     from fbtasks.firebird.driver.lent import TaskTransaction
 
 logger = logging.getLogger(__name__)
@@ -169,11 +169,11 @@ class Runner:
         """Calls the on_retry hooks of what is tried again."""
         for request, error in result.retried:
             with running(request):
-                self.tell("on_retry", request, error)
+                self.tell("on_retry", self.app.tasks.get(request.task), request, error)
 
-    def tell(self, end: str, request: Request, value: Any) -> None:
+    def tell(self, end: str, task: Task[..., Any] | None, request: Request, value: Any) -> None:
         """Calls the hooks of an *end* with the request and the result or exception. What they raise is logged."""
-        for hook in hooks_at(end, self.app, request.task):
+        for hook in hooks_at(end, self.app, task):
             try:
                 self.here(hook, request, value)
             except BaseException:  # SystemExit is no reason to run the task again

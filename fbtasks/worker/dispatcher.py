@@ -125,12 +125,10 @@ class Dispatcher:
     def keep(self, ended: Iterable[Finished]) -> None:
         """Has the outcomes recorded."""
         for finished in ended:
-            if (
-                reason_of(finished.outcome) is Reason.PARKED
-            ):  # by a child that was started after the task had been removed
-                self.known -= {finished.claim.name}
-                self._parked(finished.claim)
             claim = finished.claim
+            if reason_of(finished.outcome) is Reason.PARKED:  # by a child that began after the task had been removed
+                self.known -= {claim.name}
+                self._parked(claim)
             self.lets_next_in |= claim.gated or claim.name in self._in_order
             self.lets_next_in |= claim.queue in self.limited or claim.queue in self._own_limits
             self._outcomes.add(finished)

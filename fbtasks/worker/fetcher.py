@@ -167,7 +167,7 @@ class Fetcher:
         return self._maybe_ready
 
     def still_opens(self, session: Session) -> bool:
-        """Whether something that cannot be claimed now may become ready by itself."""
+        """Whether what cannot be claimed now may become ready soon, so that a burst waits for it."""
         return tasks.still_opens(session, self._queues)
 
     @property

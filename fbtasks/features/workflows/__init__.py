@@ -27,7 +27,7 @@ class Workflows(Feature):
 
     name = "workflows"
     schema = Path(__file__).with_name("schema")
-    hooks = frozenset({"DECIDE", "ENDED", "FOLLOWS_RUNNING", "FORGOTTEN", "KEEPS", "REVIVED", "REVIVING"})
+    hooks = frozenset({"DECIDE", "ENDED", "FORGOTTEN", "KEEPS", "REVIVED", "REVIVING"})
 
     def bind(self, app: FBTasks) -> None:
         """Makes it the feature of *app*, once."""

@@ -75,7 +75,7 @@ HOOK FEED_BATCHES (
 RETURNS (IDS QUEUE_IDS FIRST, ROOM_LEFT INTEGER, MISSED SMALLINT)^
 
 -- A claim is about to read a queue whose tasks follow groups: those that wait for a decision get it. MISSED is 1 when
--- another transaction is at it.
+-- another transaction is at it. Steps with inputs are run by workers that have the feature of this hook.
 HOOK DECIDE
 RETURNS (MISSED SMALLINT GREATEST)^
 
@@ -88,11 +88,6 @@ HOOK TOOK (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT)^
 -- Whether that limit may have room now, and else in how many milliseconds (NULL: when a task ends).
 HOOK HAS_ROOM (LIMIT_ID INTEGER)
 RETURNS (HAS_ROOM SMALLINT FIRST, NEXT_MS BIGINT)^
-
--- Whether a step that waits follows, also as what follows a group, a task that runs now. Steps with inputs are run by
--- workers that have the feature of this hook.
-HOOK FOLLOWS_RUNNING (ID BIGINT)
-RETURNS (FOLLOWS SMALLINT FIRST)^
 
 -- The database is a copy, which goes on as one of its own: numbers of transactions and connections begin anew.
 HOOK ADOPTED^

@@ -204,8 +204,6 @@ def test_each_queue_has_batches_of_its_own(app, session, claim):
     assert claim() == []  # which also reads that one has come to the other queue
     age(app, LONG)
     assert claim() == []
-    assert tasks.still_opens(session, ["mail"])
-    assert not tasks.still_opens(session, ["default"])
     assert not tasks.any_ready(session, ["default"]).ready  # it does not look again and again
     assert tasks.any_ready(session, ["mail"]).ready
     assert numbers(claim(queue="mail")) == [5]

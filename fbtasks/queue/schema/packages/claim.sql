@@ -566,74 +566,35 @@ BEGIN
     SUSPEND;
 END^
 
--- Whether anything that waits in QUEUES, which are divided by commas, may be claimed later by itself: before a limit,
--- because its gate opens at a known time or a task that runs has a place; as a step, because a task that it follows
--- runs. Not so behind a limit that is paused or gone, in a queue that is paused or closed, or behind what does not
--- run. For a worker that leaves when nothing is due.
+-- Whether a worker that leaves when nothing is due waits for what it may not claim now in QUEUES, which are divided by
+-- commas: a limit opens at a known time, or a task of that queue runs, whose end may let another one in. Not in a queue
+-- that is paused.
 PROCEDURE STILL_OPENS (QUEUES QUEUE_DIGITS)
 RETURNS (OPENS SMALLINT)
 AS
+    DECLARE NOW_UTC TIMESTAMP;
     DECLARE QUEUE QUEUE_NAME;
-    DECLARE WINDOWED SMALLINT;
-    DECLARE PAUSED SMALLINT;
     DECLARE LIMIT_ID INTEGER;
-    DECLARE IS_OPEN SMALLINT;
-    DECLARE OPENS_MS BIGINT;
-    DECLARE ID BIGINT;
-    DECLARE OWNER_ID INTEGER;
-    DECLARE LANE BIGINT;
-    DECLARE SORT_KEY SMALLINT;
-    DECLARE HAS_LINE SMALLINT;
-    DECLARE STOPS SMALLINT;
+    DECLARE HAS_ROOM SMALLINT;
+    DECLARE NEXT_MS BIGINT;
+    DECLARE RUNS BOOLEAN;
 BEGIN
+    NOW_UTC = QUEUE_NOW();
     OPENS = 0;
-    FOR SELECT L.QUEUE, P.WINDOWED, P.PAUSED, P.LIMIT_ID, 1
-        FROM FBTASKS_CORE.LISTED(:QUEUES) L LEFT JOIN QUEUE_POLICY P ON P.QUEUE = L.QUEUE
-        INTO :QUEUE, :WINDOWED, :PAUSED, :LIMIT_ID, :IS_OPEN DO
+    FOR SELECT L.QUEUE, P.LIMIT_ID FROM FBTASKS_CORE.LISTED(:QUEUES) L LEFT JOIN QUEUE_POLICY P ON P.QUEUE = L.QUEUE
+        WHERE COALESCE(P.PAUSED, 0) = 0 INTO :QUEUE, :LIMIT_ID DO
     BEGIN
-        IF (WINDOWED = 1) THEN
-            EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
-        IF (IS_OPEN = 0 OR PAUSED = 1) THEN
-            CONTINUE;
-        IF (LIMIT_ID IS NOT NULL) THEN
-            EXECUTE PROCEDURE FBTASKS_HOOKS.HAS_ROOM(LIMIT_ID) RETURNING_VALUES IS_OPEN, OPENS_MS;
-        IF (IS_OPEN = 0) THEN
+        RUNS = EXISTS(SELECT 1 FROM QUEUE_TASK WHERE STATE = 2 AND QUEUE = :QUEUE ORDER BY STATE, QUEUE);
+        IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE IN (4, 5) AND T.QUEUE = :QUEUE AND (:RUNS OR EXISTS(
+            SELECT 1 FROM QUEUE_HOLD H JOIN QUEUE_GATE G ON G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE
+            WHERE H.TASK_ID = T.ID AND H.SORT_KEY <= 9999 AND G.WAKE_TIME > :NOW_UTC)))) THEN
+            OPENS = 1;
+        ELSE IF (LIMIT_ID IS NOT NULL
+            AND EXISTS(SELECT 1 FROM QUEUE_TASK WHERE STATE = 0 AND QUEUE = :QUEUE ORDER BY STATE, QUEUE)) THEN
         BEGIN
-            IF (OPENS_MS IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK WHERE STATE = 2 AND QUEUE = :QUEUE
-                ORDER BY STATE, QUEUE)) THEN
-                CONTINUE;
-            IF (EXISTS(SELECT 1 FROM QUEUE_TASK WHERE STATE = 0 AND QUEUE = :QUEUE
-                ORDER BY STATE, QUEUE)) THEN
-                OPENS = 1;
+            EXECUTE PROCEDURE FBTASKS_HOOKS.HAS_ROOM(LIMIT_ID) RETURNING_VALUES HAS_ROOM, NEXT_MS;
+            OPENS = IIF(HAS_ROOM = 0 AND (RUNS OR NEXT_MS IS NOT NULL), 1, 0);
         END
-        IF (OPENS = 0) THEN
-            FOR SELECT ID FROM QUEUE_TASK WHERE STATE = 4 AND QUEUE = :QUEUE INTO :ID DO
-            BEGIN
-                OWNER_ID = NULL;
-                SELECT FIRST 1 OWNER_ID, LANE FROM QUEUE_HOLD WHERE TASK_ID = :ID AND SORT_KEY <= 9999
-                    ORDER BY TASK_ID, STEP INTO :OWNER_ID, :LANE;
-                SORT_KEY = NULL;
-                IF (OWNER_ID IS NOT NULL) THEN
-                    EXECUTE PROCEDURE FBTASKS_HOOKS.LINE(OWNER_ID, 0) RETURNING_VALUES SORT_KEY, HAS_LINE, STOPS;
-                IF (SORT_KEY IS NOT NULL
-                    AND (EXISTS(SELECT 1 FROM QUEUE_GATE
-                        WHERE OWNER_ID = :OWNER_ID AND LANE = :LANE AND WAKE_TIME IS NOT NULL)
-                        OR EXISTS(SELECT 1 FROM QUEUE_HOLD H
-                            WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE AND H.SORT_KEY >= 30000
-                            AND (SELECT STATE FROM QUEUE_TASK WHERE ID = H.TASK_ID) = 2))) THEN
-                BEGIN
-                    OPENS = 1;
-                    LEAVE;
-                END
-            END
-        IF (OPENS = 0) THEN
-            FOR SELECT ID FROM QUEUE_TASK WHERE STATE = 5 AND QUEUE = :QUEUE INTO :ID DO
-            BEGIN
-                EXECUTE PROCEDURE FBTASKS_HOOKS.FOLLOWS_RUNNING(ID) RETURNING_VALUES OPENS;
-                OPENS = COALESCE(OPENS, 0);
-                IF (OPENS = 1) THEN
-                    LEAVE;
-            END
         IF (OPENS = 1) THEN
             LEAVE;
     END

@@ -449,19 +449,6 @@ BEGIN
         SUSPEND;
 END^
 
--- Whether a step that waits follows, also as what follows a group, a task that runs now.
-PROCEDURE FOLLOWS_RUNNING (ID BIGINT)
-RETURNS (FOLLOWS SMALLINT)
-AS
-BEGIN
-    FOLLOWS = IIF(EXISTS(
-        WITH RECURSIVE BEFORE_IT AS (
-            SELECT FROM_ID ID FROM QUEUE_LINK WHERE TO_ID = :ID
-            UNION ALL
-            SELECT N.NODE_ID FROM BEFORE_IT B JOIN QUEUE_NODE N ON N.GROUP_ID = B.ID AND N.DONE = 0)
-        SELECT 1 FROM BEFORE_IT B JOIN QUEUE_TASK R ON R.ID = B.ID WHERE R.STATE = 2), 1, 0);
-END^
-
 -- Forgets up to MOST groups that were saved for as long as they were to be.
 PROCEDURE FORGET_SAVED (MOST INTEGER)
 RETURNS (FORGOTTEN INTEGER)
