@@ -26,7 +26,7 @@ from fbtasks.errors import (
     StatementRefused,
 )
 from fbtasks.firebird.identity import is_at
-from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction
+from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction, database_info
 from fbtasks.firebird.signals import held_signals
 from fbtasks.system.checks import did_you_mean
 from fbtasks.url import DatabaseURL
@@ -360,7 +360,7 @@ def _remove_orphaned_pages(session: Session) -> bool:
 
 
 def _check_database(session: Session) -> None:
-    dialect, page_size, _, _ = session.read("database_facts")[0]
+    dialect, page_size = database_info(session.connection, "DB_SQL_DIALECT", "PAGE_SIZE")
     if dialect != 3:
         raise SchemaError(
             f"{session.url} has SQL dialect {dialect}; fbtasks needs dialect 3. Use another database for the "
@@ -403,10 +403,9 @@ def check_identity(session: Session) -> None:
 
 def refuse_copy(transaction: Transaction, url: DatabaseURL) -> None:
     """The same, in a transaction of the caller's."""
-    facts = transaction.rows("database_facts")[0]
+    guid, path = transaction.rows("database_identity")[0]
     known = transaction.rows("identity")
-    guid, path = facts[2].strip(), facts[3]
-    if known and known[0][0].strip() == guid and (known[0][1] == path or is_at(url, known[0][1])):
+    if known and known[0][0] == guid and (known[0][1] == path or is_at(url, known[0][1])):
         return
     before = f"it was {known[0][1]} before" if known else "it has no identity"
     mounted = " If it is the same file, mounted elsewhere: mount it there." if url.embedded and known else ""

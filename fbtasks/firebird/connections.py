@@ -175,7 +175,7 @@ def _make_file(path: str, page_size: int, fill: Callable[[Any], None]) -> None:
         defaults.page_size.value = defaults.forced_writes.value = None
     with closing(connection):
         fill(connection)
-    with connect_server("", user="SYSDBA") as server:
+    with connect_server("", user="SYSDBA", encoding="utf-8") as server:
         server.database.set_write_mode(database=path, mode=DbWriteMode.SYNC)
     _sync(path)
 

@@ -59,7 +59,7 @@ class Pool:
                     f"{self._size}. Raise it, or use fewer threads."
                 )
             self._lent += 1
-            session = next(reversed(self._own()), None)
+            session = next((each for each, (pool, _) in reversed(_idle.items()) if pool is self), None)
             since = 0.0 if session is None else _idle.pop(session)[1]
         try:
             if session is not None:
@@ -72,10 +72,6 @@ class Pool:
                 self._lent -= 1
                 _changed.notify_all()
             raise
-
-    def _own(self) -> list[Session]:
-        """Those of this pool that no thread has."""
-        return [session for session, (pool, _) in _idle.items() if pool is self]
 
     def give(self, session: Session) -> None:
         """Takes a session that its caller has opened, to lend it."""
@@ -105,7 +101,7 @@ class Pool:
     def drop_idle(self) -> None:
         """Closes the sessions that are not lent."""
         with _changed:
-            found = self._own()
+            found = [session for session, (pool, _) in _idle.items() if pool is self]
             for session in found:
                 del _idle[session]
         for session in found:

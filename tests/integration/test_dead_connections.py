@@ -1,8 +1,10 @@
 """Connections of the dead: still listed by the engine, or with a number that another one has by now."""
 
+import struct
 import subprocess
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import pytest
 from firebird.driver import connect_server
@@ -11,10 +13,11 @@ from support.programs import started
 from fbtasks import FBTasks
 from fbtasks.database.operations import adopt
 from fbtasks.database.schema import numbered
-from fbtasks.firebird import connections
+from fbtasks.firebird import connections, library
 from fbtasks.queue.register import processes
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
+from fbtasks.testing import drain
 
 LEASE = 10.0
 WORKER = """
@@ -85,3 +88,25 @@ def test_after_a_restore_nobody_has_the_connection_of_one_who_was_registered_bef
                     assert not session.run(lambda t: processes.kill_connection(t, number, awake=1e6))
                     stranger.execute_immediate("UPDATE QUEUE_PROCESS SET PID = PID")
                     return
+
+
+@pytest.mark.embedded
+def test_no_worker_reads_the_monitoring_tables_when_it_starts(app):
+    """For each reader all connections write what they do into one memory; one that is killed meanwhile may spoil it.
+
+    Then no process can read these tables ("operating system directive write failed") before all of them have ended.
+    """
+    app.task(name="add")(lambda a, b: a + b)
+    result = app.send_task("add", (1, 2))
+    few = 3_000  # bytes of some blocks without content; with it they are as many for one connection
+
+    def used():
+        (path,) = Path(library.lock_directory(app.settings.url)).glob("fb_monitor_*")
+        return struct.unpack_from("<I", path.read_bytes(), 80)[0]  # as Monitoring.h of Firebird 5 has it
+
+    with app.database.session() as session:
+        drain(app)
+        assert result.get(timeout=0) == 3
+        assert used() < few
+        session.sql("SELECT COUNT(*) FROM MON$ATTACHMENTS")
+        assert used() > few

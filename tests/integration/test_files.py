@@ -293,3 +293,18 @@ def test_a_heartbeat_while_a_connection_is_opened_does_not_make_it_another_datab
     with pytest.raises(DatabaseReplaced):  # and no thread works on
         database.make_ready()
     database.close()
+
+
+def test_a_file_whose_path_has_letters_beyond_ascii_is_made_and_its_copy_is_told(tmp_path):
+    folder = tmp_path / "Größe é"
+    folder.mkdir()
+    with closing(FBTasks("a", f"firebird://{folder}/Käse.fdb")) as app:
+        app.send_task("first")
+        drain(app)
+    shutil.copy(folder / "Käse.fdb", folder / "Büro.fdb")
+    with closing(FBTasks("a", f"firebird://{folder}/Büro.fdb")) as copy:
+        with pytest.raises(ForeignDatabaseError, match=r"it was .*/Größe é/Käse\.fdb before"):
+            drain(copy)
+        with copy.database.session() as session:
+            adopt(session)
+        drain(copy)

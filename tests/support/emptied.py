@@ -155,7 +155,7 @@ def _tasks_first(table: str) -> tuple[bool, str]:
 def _taken(app: FBTasks) -> Session | None:
     """One of the connections in the pool of *app*, taken out of it; None when there is none, or one is lent."""
     pool = app.database._pool
-    own = [] if pool is None or pool._lent else pool._own()
+    own = [each for each, (its, _) in _idle.items() if its is pool and not its._lent]
     for session in own[-1:]:
         del _idle[session]
         return session

@@ -268,16 +268,17 @@ CREATE TABLE QUEUE_SPARE (QUEUE_SPARE INTEGER)
 -- name: spare_drop
 DROP TABLE QUEUE_SPARE
 
--- name: database_facts
-SELECT MON$SQL_DIALECT, MON$PAGE_SIZE, MON$GUID, MON$DATABASE_NAME FROM MON$DATABASE
+-- name: database_identity
+-- Not from MON$DATABASE: for each reader of it all other connections write what they do into memory that all share. When
+-- one of them is killed in the middle of that, nobody can read a table of the kind before all connections have ended.
+SELECT RDB$GET_CONTEXT('SYSTEM', 'DB_GUID'), RDB$GET_CONTEXT('SYSTEM', 'DB_NAME') FROM RDB$DATABASE
 
 -- name: identity
 SELECT DATABASE_GUID, DATABASE_PATH FROM QUEUE_IDENTITY WHERE ID = 1
 
 -- name: adopt
-MERGE INTO QUEUE_IDENTITY I USING MON$DATABASE D ON I.ID = 1
-    WHEN MATCHED THEN UPDATE SET DATABASE_GUID = D.MON$GUID, DATABASE_PATH = D.MON$DATABASE_NAME
-    WHEN NOT MATCHED THEN INSERT (ID, DATABASE_GUID, DATABASE_PATH) VALUES (1, D.MON$GUID, D.MON$DATABASE_NAME)
+UPDATE OR INSERT INTO QUEUE_IDENTITY (ID, DATABASE_GUID, DATABASE_PATH)
+    VALUES (1, RDB$GET_CONTEXT('SYSTEM', 'DB_GUID'), RDB$GET_CONTEXT('SYSTEM', 'DB_NAME'))
 
 -- name: adopt_all
 -- Numbers of connections begin anew after a restore, and what features have to adopt.
