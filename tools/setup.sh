@@ -17,6 +17,10 @@ install_packages() {
     }
 }
 
+say "This creates the virtual environment $VENV and installs fbtasks, Firebird's engine and the test tools into it, from PyPI."
+say "What is missing of python3, python3-venv, libtommath1, libtomcrypt1 and ICU is installed with apt-get${SUDO:+, by $SUDO}."
+say "Nothing else of this system is changed. 'make clean' removes $VENV; packages of apt-get stay."
+
 command -v "$PYTHON" >/dev/null || install_packages python3
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
     echo "fbtasks needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version). Try: make PYTHON=python3.12 ..." >&2

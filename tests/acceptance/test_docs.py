@@ -175,10 +175,21 @@ def test_the_states_are_those_of_the_code():
             assert leads == {state.name.lower() for state in TRANSITIONS[State(int(match[1]))]}
 
 
+def anchors(page):
+    """What a link to a heading of *page* has behind its ``#``."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        yield re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+
+
 def test_links_lead_somewhere():
     for page in [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page}: {link}"
+        for link in re.findall(r"\]\(([^)\s:]+)\)", page.read_text()):
+            name, _, anchor = link.partition("#")
+            target = page.parent / name if name else page
+            assert target.exists(), f"{page}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page}: {link}"
 
 
 def test_the_tests_that_are_said_to_show_a_promise_exist():
