@@ -149,7 +149,7 @@ class _Console(logging.StreamHandler[Any]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes *record*, if that is possible."""
-        if self._file and identities(self._number) == self._file:
+        if isinstance(self.stream, Stream) or (self._file and identities(self._number) == self._file):
             super().emit(record)
 
 
