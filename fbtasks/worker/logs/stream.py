@@ -74,7 +74,7 @@ class Stream:
             while (more := b"" if self._queue.empty() else self._queue.get()) and len(data) + len(more) <= _WHOLE:
                 data, many = data + more, many + 1
             number = self._stream.fileno()
-            if identities((number,)) == self._file:  # else a task has closed it, and its number may be any file's by now
+            if identities((number,)) == self._file:  # else a task has closed it, and its number may be another file's
                 with suppress(OSError):
                     write_all(number, data)
             self._written += many
