@@ -122,28 +122,9 @@ def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
         assert 0 < fetcher._next_poll - clock.monotonic() <= 5
 
 
-def test_no_wait_takes_what_is_there(app, claim):
-    adding(app, 10, 0).delay_many([(1,), (2,)])
-    assert numbers(claim()) == [1, 2]
-
-
-@pytest.mark.parametrize("room", [1, 2, 7])
-def test_a_batch_takes_one_place_whatever_its_size(app, claim, room):
-    adding(app, 50).delay_many([(n,) for n in range(500)])
-    assert len(claim(room)) == 50 * room
-
-
-def test_a_large_backlog_comes_in_full_batches(app, claim, end):
-    adding(app, 1000).delay_many([(n,) for n in range(2500)])
-    sizes = []
-    for _ in range(10):
-        taken = claim(2)
-        sizes.append(len(taken))
-        end(taken)
-    assert [each for each in sizes if each] == [1000, 1000]
-    age(app, LONG)
-    end(claim())
-    assert leaves_nothing(app)
+def test_a_batch_takes_one_place_whatever_its_size(app, claim):
+    adding(app, 50, 0).delay_many([(n,) for n in range(498)])
+    assert [len(claim(room)) for room in (1, 7, 9)] == [50, 350, 98]  # what is there need not wait
 
 
 def test_several_workers_split_no_batch(app):
@@ -284,18 +265,15 @@ def test_a_drain_does_not_wait_for_what_is_paused(app):
 
 
 def test_a_paused_name_loses_no_call_of_a_large_batch(app, claim, end):
-    adding(app, 450).delay_many([(n,) for n in range(900)])
+    adding(app, 1000).delay_many([(n,) for n in range(1000)])
     pausing.pause(app.database, names=["add"])
     for _ in range(3):
         assert claim() == []
     assert rows(app, "SELECT DISTINCT STATE FROM QUEUE_TASK") == [(3,)]
     pausing.resume(app.database, names=["add"])
-    sizes = []
-    for _ in range(4):
-        taken = claim(1)
-        sizes.append(len(taken))
-        end(taken)
-    assert [each for each in sizes if each] == [450, 450]
+    taken = claim(1) or claim(1)
+    assert len(taken) == 1000
+    end(taken)
     assert leaves_nothing(app)
 
 
@@ -374,56 +352,46 @@ def recording(app, **options):
     return acting
 
 
-def test_each_call_has_its_own_result(app):
-    act = recording(app)
-    results = [act.delay(text) for text in "abcd"]
-    drain(app)
-    assert [each.get(0) for each in results] == [*"abcd"]
-    assert [[request.args[0] for request in given] for given in act.given] == [["a", "b", "c"], ["d"]]
-    assert leaves_nothing(app)
-
-
 def test_what_a_request_says(app):
-    act = recording(app, max_retries=5)
+    act, large = recording(app, max_retries=5), "z" * 70_000
     named = act.apply_async(("a",), task_id="first", priority=3, expires=timedelta(hours=1))
-    plain = act.apply_async(("b",), {"c": [1]})
+    plain = act.apply_async((large,), {"c": [1]})
     drain(app)
     first, second = act.given[0]
     assert isinstance(first, Request)
     assert (first.id, first.task, first.queue, first.args, first.kwargs) == ("first", "act", "default", ("a",), {})
     assert (first.priority, first.retries, first.max_retries, first.eager) == (3, 0, 5, False)
     assert first.expires is not None
-    assert (second.id, second.args, second.kwargs) == (plain.id, ("b",), {"c": [1]})
-    assert named.get(0) == "a"
+    assert (second.id, second.args, second.kwargs) == (plain.id, (large,), {"c": [1]})
+    assert (named.get(0), plain.get(0)) == ("a", large)
 
 
-def test_an_exception_in_the_list_fails_that_one(app):
-    act = recording(app)
-    good, bad, other = act.delay("a"), act.delay("fail"), act.delay("b")
-    drain(app)
-    assert (good.get(0), other.get(0)) == ("a", "b")
-    with pytest.raises(KeyError, match="this one"):
-        bad.get(0)
+def test_an_exception_in_the_list_is_retried_by_the_policy_of_the_task_and_hooks_are_called_for_each_call(app):
+    told = []
 
+    def hook(word):
+        return lambda request, value: told.append((word, request.args[0]))
 
-def test_an_exception_in_the_list_is_retried_by_the_policy_of_the_task(app):
-    act = recording(app, autoretry_for=(OSError,), default_retry_delay=0, max_retries=1)
+    act = recording(
+        app, autoretry_for=(OSError,), default_retry_delay=0, max_retries=1,
+        on_success=hook("success"), on_failure=hook("failure"), on_retry=hook("retry"),
+    )  # fmt: skip
     good, bad, again = act.delay("a"), act.delay("fail"), act.delay("retry")
     drain(app)
     assert [[(r.args[0], r.retries) for r in given] for given in act.given] == [
         [("a", 0), ("fail", 0), ("retry", 0)],
         [("retry", 1)],
     ]
-    assert (good.state, bad.state, again.get(0)) == ("SUCCESS", "FAILURE", "retry")
+    assert (good.get(0), bad.state, again.get(0)) == ("a", "FAILURE", "retry")
+    assert sorted(told) == [("failure", "fail"), ("retry", "retry"), ("success", "a"), ("success", "retry")]
     assert one(app, "SELECT TRY_COUNT FROM QUEUE_HISTORY WHERE ID = ?", int(again.id)) == 2
 
 
-@pytest.mark.parametrize("retries", [0, 1])
-def test_an_exception_that_is_raised_is_that_of_all(app, retries):
-    act = recording(app, autoretry_for=(ValueError,), default_retry_delay=0, max_retries=retries)
+def test_an_exception_that_is_raised_is_that_of_all(app):
+    act = recording(app, autoretry_for=(ValueError,), default_retry_delay=0, max_retries=1)
     results = [act.delay(text) for text in ("a", "raise")]
     drain(app)
-    assert len(act.given) == 1 + retries
+    assert len(act.given) == 2
     for each in results:
         with pytest.raises(ValueError, match="all of them"):
             each.get(0)
@@ -452,7 +420,7 @@ def test_self_retry_and_snooze_are_those_of_all(app):
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(None, "returned None"), ([1], "returned 1 result"), ([1, 2, 3], "returned 3 results"), ("ab", "returned 'ab'")],
+    [(None, "returned None"), ([1], "returned 1 result"), ("ab", "returned 'ab'")],
 )
 def test_a_wrong_list_fails_all(app, value, said):
     wrong = app.task(name="wrong", batch=2, max_retries=3, autoretry_for=(Exception,))(lambda requests: value)
@@ -485,53 +453,22 @@ def test_a_call_that_cannot_be_read_fails_alone(app):
     assert len(act.given) == 1
 
 
-def test_large_arguments_and_results(app):
-    act = recording(app)
-    texts = ["x" * 40_000, "y", "z" * 70_000]
-    results = [act.delay(text) for text in texts]
-    drain(app)
-    assert [each.get(0) for each in results] == texts
-
-
-def test_hooks_are_called_for_each_call(app):
-    told = []
-
-    def hook(word):
-        return lambda request, value: told.append((word, request.args[0]))
-
-    act = recording(
-        app, autoretry_for=(OSError,), default_retry_delay=0, max_retries=1,
-        on_success=hook("success"), on_failure=hook("failure"), on_retry=hook("retry"),
-    )  # fmt: skip
-    for text in ("a", "fail", "retry"):
-        act.delay(text)
-    drain(app)
-    assert sorted(told) == [("failure", "fail"), ("retry", "retry"), ("success", "a"), ("success", "retry")]
-
-
-def test_middleware_goes_around_the_batch(app):
+def test_middleware_goes_around_the_batch_and_it_may_be_a_coroutine(app):
     seen = []
 
     @app.middleware
     class Seen:
-        def around_run(self, request, next):
+        async def around_run(self, request, next):
             seen.append((request.task, len(request.args[0])))
-            return next(request)
+            return await next(request)
 
-    act = recording(app)
-    result = act.delay("a")
-    drain(app)
-    assert seen == [("act", 1)]
-    assert result.get(0) == "a"
-
-
-def test_a_coroutine_function(app):
     @app.task(name="wait", batch=2)
     async def wait(requests):
         return [each.args[0] for each in requests]
 
     results = wait.delay_many([(1,), (2,)])
     drain(app)
+    assert seen == [("wait", 2)]
     assert [each.get(0) for each in results] == [1, 2]
 
 
@@ -573,10 +510,6 @@ def test_eager_mode_has_batches_of_one(app):
             act.delay("fail").get()
     assert [len(each) for each in act.given] == [1, 1, 1, 1]
     assert act.given[0][0].eager
-
-
-def test_the_function_is_called_directly_with_requests(app):
-    act = recording(app)
     assert act([Request(id="1", task="act", queue="", args=("a",))]) == ["a"]
 
 
@@ -589,8 +522,6 @@ def test_claims_of_one_task_are_put_together_up_to_its_size(app, claim):
     claims = claim()
     sizes = [len(each.members) for each in in_batches(claims, {"add": 3})]
     assert sorted(sizes) == [0, 1, 3]
-    suspects = [each._replace(suspect=1) for each in claims if each.name == "add"]
-    assert [len(each.members) for each in in_batches(suspects, {"add": 3})] == [1, 1, 1, 1]
     before = [each._replace(gated=False) for each in claims]
     assert in_batches(before, {"add": 3}) == before
 
@@ -620,7 +551,6 @@ def test_a_stopped_solo_worker_keeps_the_calls_that_have_succeeded(app, claim):
     [
         ({"batch": 0}, "batch 0 must be a whole number of calls from 1 to 1000"),
         ({"batch": 1001}, "batch 1001 must be"),
-        ({"batch": True}, "batch True must be"),
         ({"batch": 2, "wait": -1}, "wait -1 must be a number of seconds from 0"),
         ({"wait": 1}, "wait=1 is how long .* give batch= as well"),
         ({"batch": 2, "ordered": True}, "batch=2 .* ordered= .* leave out one"),
@@ -633,7 +563,7 @@ def test_options_that_make_no_sense(app, options, said):
         app.task(**options)
 
 
-@pytest.mark.parametrize("function", [lambda: None, lambda a, b: None, lambda *, a: None])
+@pytest.mark.parametrize("function", [lambda a, b: None, lambda *, a: None])
 def test_a_function_that_cannot_be_given_a_list(app, function):
     with pytest.raises(TaskDefinitionError, match="is given one argument, a list of requests"):
         app.task(batch=2)(function)

@@ -27,10 +27,7 @@ def app():
         ({"limits": {"customer": "custmer_id"}}, "does not have. Did you mean 'customer_id'?"),
         ({"limits": {"sms": None, "mail": None}}, "has the rates sms and mail: a task has one rate at most"),
         ({"ordered": 5}, f"ordered 5 {KEY} True for all calls."),
-        ({"ordered": False}, f"ordered False {KEY} True for all calls."),
         ({"ordered": Ordered}, f"{KEY} True for all calls. Ordered is a class: give an object of it, or a function."),
-        ({"ordered": str}, "str is a class: give an object of it, or a function."),
-        ({"limits": {"customer": Ordered}}, f"{KEY} None for all calls. Ordered is a class: give an object of it, or"),
         ({"ordered": "order"}, "does not have. It has 'customer_id', 'text'."),
         ({"ordered": Ordered("order")}, "does not have. It has 'customer_id', 'text'."),
         ({"unique": Unique(by="order")}, "does not have. It has 'customer_id', 'text'."),
@@ -43,15 +40,11 @@ def test_a_task_with_a_wrong_limit_is_refused(app, options, said):
     assert "remind" not in app.tasks
 
 
-@pytest.mark.parametrize("options", [Ordered, Unique])
-def test_a_class_is_no_key(options):
-    with pytest.raises(ConfigurationError, match="Unique is a class: give an object of it, or a function"):
-        options(by=Unique)
-
-
-def test_an_order_by_an_argument_of_a_function_without_any_is_refused(app):
+def test_a_key_by_an_argument_of_a_function_without_any_and_by_a_class_are_refused(app):
     with pytest.raises(TaskDefinitionError, match=r"does not have\. It has none\."):
         app.task(name="remind", ordered="order")(lambda: None)
+    with pytest.raises(ConfigurationError, match="Unique is a class: give an object of it, or a function"):
+        Unique(by=Unique)
 
 
 @pytest.mark.parametrize("options", [{}, {"at_once": 3, "rate": "10/s"}])

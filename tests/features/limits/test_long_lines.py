@@ -1,7 +1,6 @@
 """Lines of many keys in which thousands wait: whoever could run is found at once, whatever others have waiting."""
 
 from contextlib import closing
-from itertools import pairwise
 
 import pytest
 from firebird.driver import Isolation, tpb
@@ -32,24 +31,6 @@ def test_each_claim_finds_something_while_calls_could_run(app, claim, end):
         longest = max(longest, empty)
         assert empty < 100
     assert longest <= 1
-
-
-@pytest.mark.slow
-def test_a_worker_never_pauses_while_calls_could_run(project):
-    source = """
-        import time
-        @app.task(ordered="k", ignore_result=True)
-        def line(k):
-            with open("ledger", "a") as file:
-                file.write(f"{time.monotonic()}\\n")
-    """
-    with project.producer(source) as app:
-        task = app.task(name="proj.line", ordered="k", ignore_result=True)(lambda k: None)
-        fill(task, 3_000, 12)
-        project.run("worker", "-A", "proj", "--burst", "--pool", "threads", "-c", "100")
-    ran = sorted(map(float, project.lines()))
-    assert len(ran) == 36_000
-    assert max(later - earlier for earlier, later in pairwise(ran)) < 2
 
 
 def test_the_first_call_of_a_key_does_not_wait_for_what_others_have_waiting(app, claim):

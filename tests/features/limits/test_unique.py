@@ -1,21 +1,19 @@
 """Unique tasks: which calls are merged into which, what the results of those are, and that nothing gets stuck."""
 
-import random
 import time
 
 import pytest
 from firebird.driver import Isolation, tpb
-from support.held import HOLDS, nothing_left
+from support.held import nothing_left
 from support.programs import command_line
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import DuplicateTask, Unique, debounce
 from fbtasks.errors import EnqueueError, ResultTimeout, TaskRevoked
-from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.gating import passes
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as task_service
-from fbtasks.tasks.call import Failed, Finished, Reason, Requeue, Succeeded, reason_of
+from fbtasks.tasks.call import Failed, Finished, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -114,15 +112,6 @@ def test_calls_in_a_transaction_of_yours_and_those_with_an_id_are_merged_later(a
     end(running)
     assert [each.get(timeout=10) for each in (first, second, third, app.AsyncResult("mine"))] == ["done"] * 4
     assert leaves_nothing(app, claim)
-
-
-def test_what_was_rolled_back_was_never_there(app, claim):
-    index = unique(app)
-    with app.connect() as connection:
-        index.using(connection).delay(1)
-        assert not index.delay(1).duplicate  # which does not see it
-        connection.rollback()
-    assert len(claim()) == 1
 
 
 def test_a_call_passes_one_that_another_transaction_holds(app, claim, end):
@@ -245,20 +234,24 @@ def test_raise_refuses_a_call_while_one_waits_and_writes_nothing(app, claim, end
         index.delay_many([(2,), (3,), (2,)])
     assert caught.value.existing is None
     assert rows(app, "SELECT ID FROM QUEUE_TASK") == before
+    scheduled = index.apply_async((9,), countdown=60)
+    with pytest.raises(DuplicateTask) as caught:
+        index.delay(9)
+    assert caught.value.existing == scheduled.id
     running = claim()  # nothing of the refused calls holds it
     assert [each.id for each in running] == [int(first.id)]
     assert not index.delay(1).duplicate
     end(running)
     end(claim())
-    assert leaves_nothing(app, claim)
-
-
-def test_raise_tells_of_one_that_is_scheduled(app):
-    index = unique(app, conflict="raise")
-    first = index.apply_async((1,), countdown=60)
+    longer = unique(app, name="longer", conflict="raise", until="end")
+    first = longer.delay(1)
+    running = claim()
     with pytest.raises(DuplicateTask) as caught:
-        index.delay(1)
+        longer.delay(1)
     assert caught.value.existing == first.id
+    end(running)
+    assert claim() == []
+    assert not longer.delay(1).duplicate
 
 
 def test_raise_in_a_transaction_of_yours_undoes_the_call_alone(app, claim):
@@ -320,18 +313,6 @@ def test_until_end_merges_into_one_that_runs(app, claim, end):
     assert leaves_nothing(app, claim)
 
 
-def test_until_end_raises_while_one_runs(app, claim, end):
-    index = unique(app, until="end", conflict="raise")
-    first = index.delay(1)
-    running = claim()
-    with pytest.raises(DuplicateTask) as caught:
-        index.delay(1)
-    assert caught.value.existing == first.id
-    end(running)
-    assert claim() == []
-    assert not index.delay(1).duplicate
-
-
 def test_a_period_merges_into_one_that_has_ended(app, claim, end):
     index = unique(app, period=3600)
     first = index.delay(1)
@@ -372,17 +353,6 @@ def test_a_gate_with_a_period_is_forgotten_when_that_is_over(app, claim, end, wa
         index.delay(1)
     end(claim())
     wait_for(lambda: claim() == [] and rows(app, "SELECT * FROM QUEUE_GATE WHERE HOLDER_ID IS NOT NULL") == [])
-    assert leaves_nothing(app, claim)
-
-
-def test_replace_keeps_the_newest(app, claim, end):
-    index = unique(app, conflict="replace")
-    found = [index.delay(1, str(n)) for n in range(4)]
-    assert not any(each.duplicate for each in found)
-    running = claim()
-    assert runs(running) == [(int(found[-1].id), b'[[1,"3"],{}]')]
-    end(running)
-    assert {each.get(timeout=10) for each in found} == {"done"}
     assert leaves_nothing(app, claim)
 
 
@@ -473,9 +443,8 @@ def test_a_retry_meets_a_newer_one(app, claim, end, conflict, expected, pause):
     assert leaves_nothing(app, claim)
 
 
-@pytest.mark.parametrize("conflict", ["keep", "replace"])
-def test_an_operator_puts_a_failed_one_back_while_another_waits(app, claim, end, conflict):
-    index = unique(app, conflict=conflict)
+def test_an_operator_puts_a_failed_one_back_while_another_waits(app, claim, end):
+    index = unique(app)
     first = index.delay(1, "older")
     end(claim(), FAILED)
     second = index.delay(1, "newer")
@@ -485,20 +454,6 @@ def test_an_operator_puts_a_failed_one_back_while_another_waits(app, claim, end,
     assert runs(running) == [(int(second.id), b'[[1,"newer"],{}]')]
     end(running)
     assert first.get(timeout=10) == second.get(timeout=10) == "done"
-    assert leaves_nothing(app, claim)
-
-
-def test_a_failure_is_that_of_all_and_the_next_call_runs(app, claim, end):
-    index = unique(app)
-    found = [index.delay(1), later(app, index, 1)]
-    running = claim()
-    late = later(app, index, 1)
-    end(running, FAILED)
-    for each in found:
-        with pytest.raises(ValueError, match="no"):
-            each.get(timeout=10)
-    end(claim())
-    assert late.get(timeout=10) == "done"
     assert leaves_nothing(app, claim)
 
 
@@ -613,119 +568,6 @@ def test_a_step_by_name_is_not_merged(app, claim, end):
     assert not passes(gates, step._replace(wanted=False))
     end([*waiting, step])
     assert [each.name for each in claim()] == ["follows"]
-
-
-class Walk:
-    """Random operations on unique tasks, with a ledger of which calls a run has covered."""
-
-    def __init__(self, app, session, seed):
-        self.app, self.session, self.random = app, session, random.Random(seed)
-        app.limit("all", at_once=2)
-        several = {"limits": {"all": None}, "ordered": "key"}
-        self.tasks = [
-            app.task(name=f"t{number}", **options)(lambda key: None)
-            for number, options in enumerate([
-                {"unique": True}, {"unique": Unique(by="key", conflict="replace")},
-                {"unique": True, **several}, {"unique": Unique(by="key", conflict=debounce(0.001)), **several},
-                {"unique": Unique(by="key", conflict="raise")},
-            ])
-        ]  # fmt: skip
-        self.running = []
-        self.uncovered = {}
-        """For each task and key how many calls were committed since a run began."""
-
-    def enqueue(self):
-        task, key = self.random.choice(self.tasks), self.random.randrange(2)
-        options = {"priority": self.random.choice([0, 5]), "countdown": self.random.choice([0, 0, 3600])}
-        try:
-            if self.random.random() < 0.5:
-                with self.app.connect() as connection:
-                    task.using(connection).apply_async((key,), **options)
-                    if self.random.random() < 0.3:
-                        return  # rolled back
-                    connection.commit()
-            else:
-                task.apply_async((key,), **options)
-        except DuplicateTask as error:
-            existing = int(error.existing)
-            assert one(self.app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE ID = ? AND STATE <> 2", existing)
-            return
-        self.note(task.name, b"[[%d],{}]" % key)
-
-    def note(self, name, payload):
-        self.uncovered[name, payload] = self.uncovered.get((name, payload), 0) + 1
-
-    def claim(self, most):
-        for each in self.session.run(lambda t: tasks.claim(t, 1, "default", most)):
-            self.uncovered[each.name, each.payload] = 0
-            self.running.append(each)
-
-    def end(self, outcome):
-        ended = self.running.pop(self.random.randrange(len(self.running)))
-        if reason_of(outcome) is Reason.RETRY:
-            self.note(ended.name, ended.payload)
-        self.session.run(lambda t: tasks.finish(t, 1, 0, [Finished(ended, outcome)]))
-
-    def step(self):
-        match self.random.choice(["enqueue"] * 8 + ["claim"] * 4 + ["end"] * 4 + ["promote", "orphans", "retry"]):
-            case "enqueue":
-                self.enqueue()
-            case "claim":
-                self.claim(self.random.choice([1, 2, 10]))
-            case "end" if self.running:
-                self.end(
-                    self.random.choice(
-                        [
-                            DONE,
-                            DONE,
-                            KEPT,
-                            FAILED,
-                            Requeue(Reason.RETRY, 0.0, "x", "E"),
-                            Requeue(Reason.RETRY, 3600.0, "x", "E"),
-                        ]
-                    )
-                )
-            case "promote":
-                self.promote()
-            case "orphans":
-                self.session.call("FBTASKS_WORKER.ORPHANS", 999, 200)
-                for each in self.running:
-                    self.note(each.name, each.payload)
-                self.running = []
-            case "retry":
-                for (number,) in rows(self.app, "SELECT FIRST 1 ID FROM QUEUE_HISTORY WHERE STATE = 11"):
-                    self.session.call("FBTASKS_OPERATOR.RETRY", number)
-
-    def promote(self):
-        execute(self.app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")
-        self.session.run(tasks.promote)
-
-    def settle(self, wait_for):
-        def quiet():
-            self.promote()
-            self.claim(100)
-            while self.running:
-                self.end(DONE)
-            self.claim(100)
-            return not self.running and not rows(self.app, "SELECT ID FROM QUEUE_TASK")
-
-        wait_for(quiet)
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))])
-def test_after_random_operations_each_call_is_covered_by_a_later_run_and_nothing_is_stuck(
-    app, session, claim, wait_for, seed
-):
-    walk = Walk(app, session, seed)
-    for _ in range(200):
-        walk.step()
-    walk.settle(wait_for)
-    assert not any(walk.uncovered.values()), walk.uncovered
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_REDIRECT") > 0
-    assert rows(app, f"SELECT * FROM {HOLDS}") == []
-    execute(app, "DELETE FROM QUEUE_HISTORY")
-    session.run(lambda t: admission.forget_traces(t, 0))  # the failed ones could have been retried until here
-    assert leaves_nothing(app, claim)
 
 
 def test_the_command_line_says_which_task_stands_for_a_call(project):

@@ -4,7 +4,6 @@ import random
 import threading
 from collections import defaultdict
 
-import pytest
 from firebird.driver import Isolation, tpb
 from firebird.driver.types import DatabaseError
 from support.sql import again, execute, one, rows
@@ -139,28 +138,3 @@ def test_each_committed_change_is_covered_by_a_run_that_began_after_it(app):
     assert ledger.found > 0
     assert ledger.runs + ledger.merged + ledger.found == ledger.committed > 100
     assert rows(app, "SELECT * FROM QUEUE_TASK") == []
-
-
-@pytest.mark.slow
-def test_each_committed_change_is_covered_by_a_run_that_began_after_it_for_longer(app):
-    ledger = Ledger(app, rounds=60 * KEYS, keys=5 * KEYS).go()
-    assert ledger.missed() == 0
-    assert ledger.merged > 1000
-    assert ledger.runs + ledger.merged + ledger.found == ledger.committed
-
-
-@pytest.mark.slow
-def test_the_ledger_finds_what_is_merged_into_a_task_that_has_begun(app):
-    """The same with a procedure that merges into running tasks: it shows what the tests above would find."""
-    source = one(
-        app, "SELECT RDB$PROCEDURE_SOURCE FROM RDB$PROCEDURES WHERE RDB$PROCEDURE_NAME = 'FBTASKS_LIMITS.FOLD_UNIQUE'"
-    )
-    head = (
-        "CREATE OR ALTER PROCEDURE FBTASKS_LIMITS.FOLD_UNIQUE (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, "
-        "NOW_UTC TIMESTAMP) RETURNS (LAST_ID BIGINT, MORE SMALLINT) SQL SECURITY DEFINER AS "
-    )
-    right = "WHEN UNIQUE_UNTIL = 'end' AND HOLDER_STATE IS NOT NULL"
-    assert source.count(right) == 1
-    execute(app, head + source.replace(right, "WHEN HOLDER_STATE IS NOT NULL"))
-    ledger = Ledger(app, rounds=20 * KEYS, keys=5 * KEYS).go()
-    assert ledger.missed() > 0
