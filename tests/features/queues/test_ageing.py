@@ -50,20 +50,6 @@ def claim_one_by_one(app):
     return taken
 
 
-def test_a_task_that_waits_for_longer_than_the_age_goes_before_one_of_a_higher_priority(app, url):
-    says(app, url, age=AGE)
-    young, old, older, newest = put(app, (1, 0), (0, 1.2 * AGE), (-2, 4 * AGE), (5, 0))
-    assert claim_one_by_one(app) == [newest, older, old, young]
-
-
-def test_it_does_not_before_that(app, url):
-    says(app, url, age=AGE)
-    high, low, lowest = put(app, (1, 0), (0, 0.8 * AGE), (-2, 2.8 * AGE))
-    taken = claim_one_by_one(app)
-    assert taken[0] == high
-    assert set(taken[1:]) == {low, lowest}
-
-
 def test_a_steady_stream_of_higher_priorities_does_not_hold_it_up(app, url):
     """Each claim finds new tasks of a higher priority; the low one is older by a second from one to the next."""
     says(app, url, age=10)
@@ -77,12 +63,6 @@ def test_a_steady_stream_of_higher_priorities_does_not_hold_it_up(app, url):
         seconds += 1
         assert seconds <= 11
     assert seconds >= 8
-
-
-def test_without_an_age_it_waits_for_ever(app, url):
-    says(app, url, max_length=100)
-    low, high = put(app, (0, 10_000), (1, 0))
-    assert claim_one_by_one(app) == [high, low]
 
 
 def test_an_age_counts_for_tasks_that_wait_already_and_no_longer_when_it_is_gone(app, url):

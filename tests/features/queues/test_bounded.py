@@ -88,6 +88,9 @@ def test_one_more_is_refused_and_there_is_room_when_one_has_ended(opened):
     drain(app, ["imports"])
     fill(load, 3)
     assert policy(app).places_are_right
+    load.apply_async(queue="default")
+    load.apply_async(queue="default")
+    assert rows(app, "SELECT DISTINCT HAS_PLACE FROM QUEUE_TASK WHERE QUEUE = 'default'") == [(False,)]
 
 
 def test_scheduled_running_and_retried_tasks_keep_their_place(opened, app):
@@ -158,7 +161,7 @@ def test_a_call_waits_no_longer_than_it_may(opened):
 
 def test_nothing_waits_in_the_callers_transaction_and_in_sql(opened):
     app, load = opened(1, wait_for=30)
-    load.delay()
+    execute(app, "SELECT ID FROM FBTASKS.ENQUEUE('load', '[5]', '{}', NULL, 'imports')")  # which takes a place too
     began = time.monotonic()
     with app.connect() as connection:
         connection.begin()
@@ -172,14 +175,6 @@ def test_nothing_waits_in_the_callers_transaction_and_in_sql(opened):
         assert "raise the max_length" in str(refused.value)
         connection.rollback()
     assert time.monotonic() - began < 10
-
-
-def test_sql_enqueues_as_far_as_there_is_room(opened):
-    app, load = opened(2, when_full="reject")
-    load.delay()
-    execute(app, "SELECT ID FROM FBTASKS.ENQUEUE('load', '[5]', '{}', NULL, 'imports')")
-    with pytest.raises(QueueFull):
-        load.delay()
 
 
 def test_the_oldest_that_is_ready_is_dropped(opened):
@@ -327,13 +322,6 @@ def test_an_operators_retry_takes_a_place(opened):
     with pytest.raises(QueueFull):
         load.delay()
     assert policy(app).places_are_right
-
-
-def test_ordinary_queues_have_no_places(opened):
-    app, load = opened(1, when_full="reject")
-    load.apply_async(queue="default")
-    load.apply_async(queue="default")
-    assert rows(app, "SELECT DISTINCT HAS_PLACE FROM QUEUE_TASK WHERE QUEUE = 'default'") == [(False,)]
 
 
 def produce(url, kind, wait, number, out):

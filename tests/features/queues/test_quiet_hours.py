@@ -103,24 +103,8 @@ def test_a_task_outside_its_window_waits_for_the_opening_without_a_try(app):
     state, tries, start, worker = rows(app, "SELECT STATE, TRY_COUNT, START_TIME, WORKER_ID FROM QUEUE_TASK")[0]
     assert (state, tries, worker) == (1, 0, None)
     assert due <= start.replace(tzinfo=UTC) < due + timedelta(seconds=90)
-
-
-def test_what_is_claimed_with_a_closed_one_runs(app):
-    closed = app.task(name="late", **closed_now(app))(lambda n: n)
-    plain = app.task(name="plain")(lambda n: n)
-    waiting = closed.delay_many([(n,) for n in range(20)])
-    done = plain.delay_many([(n,) for n in range(20)])
-    drain(app)
-    assert [each.get(1) for each in done] == list(range(20))
-    assert {each.status for each in waiting} == {"PENDING"}
-
-
-def test_a_postponed_task_can_be_cancelled(app):
-    late = app.task(name="late", **closed_now(app))(lambda: 1)
-    result = late.delay()
-    drain(app)
-    assert result.revoke()
-    assert result.status == "REVOKED"
+    assert waits.revoke()
+    assert waits.status == "REVOKED"
 
 
 def test_when_a_queue_is_open_is_written_on(app):
@@ -185,13 +169,6 @@ def test_a_call_with_a_priority_of_its_own_is_not_idle(app):
     app.task(name="other")(lambda n: order.append(n)).apply_async((3,), priority=-1)
     drain(app)
     assert order == [2, 3, 1]
-
-
-def test_idle_work_alone_is_claimed_at_once(app):
-    idle = app.task(name="idle", idle=True)(lambda n: n)
-    calls = idle.delay_many([(n,) for n in range(50)])
-    drain(app)
-    assert [each.get(1) for each in calls] == list(range(50))
 
 
 @pytest.mark.parametrize("room", [1, 4])

@@ -83,8 +83,6 @@ def test_the_same_twice_is_once_and_another_one_is_refused(app):
         ({"cron": "@daily", "every": 5}, "cron='@daily' and every=5 both say when: give one of them."),
         ({"every": 5, "tz": "UTC"}, "tz='UTC' is the zone of cron=, and every= has none: leave it out."),
         ({"cron": "@daily", "tz": "Europe/Wien"}, "there is no tz 'Europe/Wien'. Did you mean 'Europe/Vienna'"),
-        ({"cron": "0 0 30 2 *"}, "cron '0 0 30 2 *' never ticks: no month that it names has such a day."),
-        ({"every": 0.5}, "every 0.5 must be at least a second"),
         ({"every": 5, "missed": "some"}, "missed 'some' must be 'one'"),
         ({"every": 5, "args": 7}, "args 7 must be a list or a tuple of the arguments"),
         ({"every": 5, "kwargs": [7]}, "kwargs [7] must be a dict"),
@@ -107,7 +105,7 @@ def test_what_cannot_be_is_refused_where_it_is_defined(app, options, said):
     assert not app.schedules
 
 
-@pytest.mark.parametrize("given", [lambda: 1, "@daily", timedelta(hours=1), 60])
+@pytest.mark.parametrize("given", [lambda: 1, 60])
 def test_what_is_given_without_a_name_is_refused(app, given):
     """As by ``@app.periodic`` without parentheses."""
     with pytest.raises(TaskDefinitionError) as refused:

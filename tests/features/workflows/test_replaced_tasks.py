@@ -52,6 +52,7 @@ class Steps:
         self.by["chain"] = self.add.s(1) | self.add.s(2)
         self.by["one"] = self.add.s(5)
         self.by["chord"] = group(self.add.s(i) for i in range(4)) | self.total.s()
+        self.by["empty"] = group([]) | self.total.s()
         self.by["again"] = self.add.s(1) | self.swap.s("chain")
         self.by["fails"] = self.boom.s() | self.add.s(1)
         self.by["fails at its end"] = self.add.s(1) | self.boom.s()
@@ -64,7 +65,7 @@ def steps(app):
 
 
 def test_the_result_is_that_of_the_new_end(run, steps):
-    for which, value in {"chain": 3, "one": 5, "chord": 6, "again": 3}.items():
+    for which, value in {"chain": 3, "one": 5, "chord": 6, "empty": 0, "again": 3}.items():
         assert run(steps.swap.s(which)).get(timeout=10) == value
     assert run(steps.swap.s("chain"), task_id="mine").get(timeout=10) == 3
 

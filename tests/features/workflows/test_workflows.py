@@ -112,7 +112,7 @@ def test_a_group_is_followed_with_the_list_of_its_results_in_its_order(run, step
     assert run(inner).get(timeout=10) == "[3, 4]"
 
 
-def test_empty_groups_have_empty_results(run, steps):
+def test_empty_groups_have_empty_results_and_those_of_one_have_one(run, steps):
     add, text = steps.add, steps.text
     assert run(group([])).get() == []
     assert run(group([]) | text.s()).get(timeout=10) == "[]"
@@ -120,6 +120,8 @@ def test_empty_groups_have_empty_results(run, steps):
     assert run(add.s(1) | group([])).get() == []
     assert run(group(add.s(1), group([]), group(group([]))) | text.s()).get(timeout=10) == "[1, [], [[]]]"
     assert run(group(add.s(1)) | group([])).get() == []
+    assert len(run(group(add.s(1)))) == 1
+    assert run(group(group(add.s(2))) | text.s()).get(timeout=10) == "[[2]]"
 
 
 def test_what_follows_a_failure_does_not_run(run, steps):
@@ -173,6 +175,9 @@ def test_a_group_without_a_body_waits_for_none(app, steps):
 def test_all_of_it_is_there_from_the_beginning_and_nothing_is_left(app, steps):
     result = (steps.add.s(1) | group(steps.add.s(i) for i in range(3)) | steps.total.s()).delay()
     assert rows(app, "SELECT STATE, COUNT(*) FROM QUEUE_TASK GROUP BY STATE ORDER BY STATE") == [(0, 1), (5, 4)]
+    assert [bytes(payload) for (payload,) in rows(app, "SELECT PAYLOAD FROM QUEUE_TASK ORDER BY ID")] == [
+        b"[[1],{}]", b"[[0],{}]", b"[[1],{}]", b"[[2],{}]", b"[[],{}]",
+    ]  # fmt: skip
     assert result.status == "PENDING"
     assert services_count(app) == 4
     drain(app)
@@ -311,7 +316,7 @@ def test_a_note_waits_while_its_group_is_locked(app, steps):
         assert [each.name for each in claim(third)] == ["text"]
 
 
-def test_an_end_that_is_rolled_back_has_no_followers(app, steps):
+def test_an_end_that_is_rolled_back_or_a_retry_keeps_what_follows_waiting(app, steps):
     (steps.add.s(1) | steps.text.s()).delay()
     with sessions(app, 1) as (session,):
         claims = claim(session)
@@ -319,14 +324,6 @@ def test_an_end_that_is_rolled_back_has_no_followers(app, steps):
             finish(end, claims)
             raise KeyError
         assert ready(app) == 0
-        session.run(lambda t: finish(t, claims))
-        assert ready(app) == 1
-
-
-def test_a_retry_keeps_what_follows_waiting(app, steps):
-    (steps.add.s(1) | steps.text.s()).delay()
-    with sessions(app, 1) as (session,):
-        claims = claim(session)
         session.run(lambda t: finish(t, claims, Requeue(Reason.RETRY, 0, "again")))
         assert ready(app) == 0
         claims = claim(session)
@@ -454,37 +451,6 @@ def test_in_the_transaction_of_a_connection(app, steps):
     drain(app)
     assert result.get(timeout=10) == 3
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
-
-
-@pytest.mark.usefixtures("url")
-def test_with_the_effects_of_a_transactional_task(app, steps):
-    execute(app, "CREATE TABLE EFFECT (N INTEGER)")
-
-    @app.task(name="effect", transactional=True, bind=True)
-    def effect(self, n):
-        with closing(self.connection.cursor()) as cursor:
-            cursor.execute("INSERT INTO EFFECT VALUES (?)", (n,))
-        return n
-
-    result = (group(effect.s(1), effect.s(2)) | steps.total.s() | effect.s()).delay()
-    drain(app)
-    assert result.get(timeout=10) == 3
-    assert one(app, "SELECT SUM(N) FROM EFFECT") == 6
-
-
-def test_limits_hold_steps_back_when_they_are_ready(app, steps):
-    app.limit("one", at_once=1)
-    seen = []
-    limited = app.task(name="limited", limits={"one": None})(lambda value: seen.append(value))
-    by_value = app.task(name="by_value", limits={"one": "value"})(lambda value: seen.append(("by value", value)))
-    (steps.add.s(1) | group(limited.s() for _ in range(3))).delay()
-    (group(limited.si(5), steps.add.s(1)) | limited.s()).delay()
-    drain(app)
-    assert sorted(seen, key=str) == [1, 1, 1, 5, [None, 1]]
-    assert steps.left() == (0, 0)
-    (steps.add.s(1) | by_value.s()).delay()
-    drain(app)
-    assert (seen[-1], steps.left()) == (("by value", 1), (0, 0))
 
 
 def test_a_bounded_queue_counts_what_is_awaiting(app, steps):
