@@ -7,10 +7,10 @@ import pytest
 from firebird.driver.types import DbInfoCode
 from support.capture import script
 from support.draining import drain
+from support.sources import apply
 from support.sql import execute, one
 
 import fbtasks.kombu
-from fbtasks.features.sources import managing as subscriptions
 from fbtasks.queue.upkeep.housekeeping import Housekeeping
 
 SIZE = 100_000
@@ -60,7 +60,7 @@ def test_changes(app, size):
     script(app, "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, NOTE VARCHAR(8000))")
     heard = []
     app.on_change("ORDERS", update=True, columns=("NOTE",), name="noted")(lambda change: heard.append(change.key))
-    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     for number in range(LIVE):
         execute(app, "INSERT INTO ORDERS (ID) VALUES (?)", number)
     for turn in range(3 * ROUNDS):

@@ -4,9 +4,9 @@ import pytest
 from support.capture import script
 from support.draining import drain
 from support.limbo import end_limbo, prepare
+from support.sources import apply
 from support.sql import execute, rows
 
-from fbtasks.features.sources import managing as subscriptions
 from fbtasks.queue import tasks
 
 
@@ -16,7 +16,7 @@ def test_it_holds_its_own_rows_alone(app, url, how):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     app.on_change("T", insert=True, name="changed")(lambda change: heard.append(("changed", change.key["ID"])))
     add = app.task(name="add")(lambda number: heard.append(("add", number)))
-    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     for number in (5, 6):
         add.apply_async((number,), queue="other")
     held, free = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK ORDER BY ID"))

@@ -4,9 +4,9 @@ from contextlib import closing
 
 import pytest
 from firebird.driver import Isolation, tpb
+from support.sources import apply
 from support.sql import page_fetches
 
-from fbtasks.features.sources import managing as subscriptions
 from fbtasks.tasks.call import Failed
 
 FAILED = Failed("builtins.ValueError", "no")
@@ -72,7 +72,7 @@ def test_a_claim_does_not_grow_with_the_retries_in_one_lane(app, session, claim,
     counts = {"few": 600, "many": 2_400}
     for name in counts:
         app.on_event(name, name=name, queue=name)(lambda event: None)
-    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     cost = {}
     for name, count in counts.items():
         failed = []

@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 from support.capture import script
+from support.sources import apply
 from support.sql import execute
 
 from fbtasks import timing as clock
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
-from fbtasks.features.sources import managing as subscriptions
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
 from fbtasks.worker.loop import Loop
@@ -101,7 +101,7 @@ def test_idle_sources_cost_an_idle_worker_next_to_nothing(app, idle):
     for number in range(SUBSCRIPTIONS):
         order = ("key", "total", None)[number % 3]
         app.on_change("T", insert=True, name=f"changed {number}", order=order)(print)
-    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     with app.database.session() as session:
         tasks.any_ready(session, ("default",))
         so_far = reads(session)

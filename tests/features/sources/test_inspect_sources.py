@@ -3,11 +3,11 @@
 import pytest
 from support.draining import drain
 from support.programs import command_line
+from support.sources import apply, inspected
 from support.sql import NOW, execute
 
 from fbtasks.database.packages import queries
 from fbtasks.features.sources import managing as service
-from fbtasks.features.sources import operations as source_service
 from fbtasks.queue.operations import queues
 from fbtasks.queue.operations.workers import get_health
 
@@ -31,7 +31,7 @@ def halted(app, refused):
             raise ValueError("refused")
 
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, KEY_ INTEGER NOT NULL)")
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     app.close()
     insert(app, *((number, 1 + number % 2) for number in range(6)))
     drain(app)
@@ -54,7 +54,7 @@ def shown(capsys, *arguments):
 
 
 def test_what_waits_behind_a_halted_lane_is_counted(halted, url, capsys):
-    (source,) = halted.database.use(source_service.inspect_sources)
+    (source,) = inspected(halted)
     assert (source.halted, source.behind, source.waiting, source.held, source.failed) == (1, 3, 4, 1, 1)
     said = "1 lane is halted since a task failed, and more waits behind it (fbtasks retry or discard)"
     assert [each.problem for each in get_health(halted.database, 300).problems["sources"]] == [said]
@@ -91,7 +91,7 @@ def test_nothing_waits_behind_a_lane_that_goes_on(halted, refused, url):
     refused.clear()
     assert command_line("retry", "--all-failed", "--url", url) == 0
     drain(halted)
-    (source,) = halted.database.use(source_service.inspect_sources)
+    (source,) = inspected(halted)
     assert (source.halted, source.behind, source.waiting, source.held, source.taken) == (0, 0, 0, 0, 11)
 
 
@@ -100,7 +100,7 @@ def test_why_changes_wait_is_said(app, url, capsys):
     app.on_change("T", insert=True, queue="mail", name="changed")(len)
     letter = app.task(name="letter", queue="mail")(len)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     letter.delay([])
     app.close()
     assert len(shown(capsys, "inspect", "sources", "--url", url)) == 2  # nothing waits
@@ -120,7 +120,7 @@ def test_a_command_has_a_line_of_its_own_and_a_name_is_whole(app, url, capsys):
     name = "shop.orders.handlers.the_receipt_of_an_order_that_was_paid_in_more_than_one_part"
     app.on_change("T", insert=True, name=name, stop_on_failure=True, max_retries=0)(lambda change: 1 / 0)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     app.close()
     execute(app, "INSERT INTO T VALUES (1)")
     drain(app)
@@ -135,10 +135,10 @@ def test_a_command_has_a_line_of_its_own_and_a_name_is_whole(app, url, capsys):
 def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
     app.poll_table("T", key="ID", status="STATUS", ready="R", taken="T", done="D", failed="F", name="row")(id)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, STATUS CHAR(1))")
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     app.close()
     execute(app, "INSERT INTO T VALUES (1, 'R')")
-    (source,) = app.database.use(source_service.inspect_sources)
+    (source,) = inspected(app)
     assert source.waiting is None
     _, line, said = shown(capsys, "inspect", "sources", "--url", url)
     assert line.split() == ["row", "T", "active", "-", "0", "0", "0", "0"]
@@ -148,7 +148,7 @@ def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
 def test_events_without_a_handler_are_shown_and_are_a_problem_in_time(app, url, capsys):
     app.raise_event("order.piad", {"id": 1})
     app.raise_event("order.piad", "x" * 5_000)
-    (source,) = app.database.use(source_service.inspect_sources)
+    (source,) = inspected(app)
     assert (source.kind, source.source, source.state, source.waiting) == ("event", "order.piad", "unhandled", 2)
     _, line, *said = shown(capsys, "inspect", "sources", "--url", url)
     assert line.split()[:4] == ["-", "order.piad", "unhandled", "2"]
@@ -159,15 +159,15 @@ def test_events_without_a_handler_are_shown_and_are_a_problem_in_time(app, url, 
     (problem,) = get_health(app.database, 300, 10).problems["sources"]
     assert (problem.what, problem.problem[: len(why)]) == ("event order.piad", why)
     app.on_event("order.piad", name="late")(len)
-    service.apply(app.database, app.name, app.features["sources"].feeds())
-    assert [each.state for each in app.database.use(source_service.inspect_sources)] == ["active"]
+    apply(app)
+    assert [each.state for each in inspected(app)] == ["active"]
 
 
 def test_a_queue_without_a_worker_is_named_as_soon_as_changes_wait_for_it(app):
     app.on_change("T", insert=True, queue="mail", name="changed")(len)
     app.on_change("T", insert=True, queue="later", after=60, name="delayed")(len)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     app.close()
     assert get_health(app.database, 300).unserved == []
     execute(app, "INSERT INTO T VALUES (1)")

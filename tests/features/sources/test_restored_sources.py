@@ -8,12 +8,11 @@ import pytest
 from support.capture import script
 from support.recorded import waiting
 from support.services import services_of
+from support.sources import apply, diff, listed
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
 from fbtasks.database import operations as database
-from fbtasks.features.sources import managing as subscriptions
-from fbtasks.features.sources import operations as source_service
 from fbtasks.firebird import connections
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
@@ -97,7 +96,7 @@ def marks(app):
 def test_a_restored_backup_goes_on_once_it_is_adopted(project):
     shop = Shop(project.url)
     script(shop.app, *TABLES)
-    subscriptions.apply(shop.app.database, shop.app.name, shop.app.features["sources"].feeds())
+    apply(shop.app)
     shop.app.close()
     shop.fails = True
     for number in (1, 2, 3):
@@ -139,8 +138,8 @@ def check_copy(project, copy):
     assert "fbtasks adopt" in refused.stderr
     assert waiting(copy.app) == waits
     database.adopt(copy.app.database)
-    assert subscriptions.diff(copy.app.database, copy.app.name, copy.app.features["sources"].feeds()).changes == []
-    assert [source.problems for source in copy.app.database.use(source_service.list_sources)] == [[]] * 6
+    assert diff(copy.app).changes == []
+    assert [source.problems for source in listed(copy.app)] == [[]] * 6
     changed = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 0)]
     assert copy.run() == {
         "key": changed[1:], "total": [(1, 1), (2, 1), (3, 1), (4, 0), (2, 2)], "none": changed, "told": [7],

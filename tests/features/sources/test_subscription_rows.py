@@ -10,6 +10,7 @@ from firebird.driver import Isolation, tpb
 from support.draining import drain
 from support.duties import Keeper, Worker
 from support.programs import command_line
+from support.sources import apply, diff, inspected, listed, register
 from support.sql import NOW, execute, named, one, rows
 
 from fbtasks import FBTasks
@@ -40,7 +41,7 @@ def script(app, *statements):
 def subscribe(app, table="T", name="changed", **options):
     """A task that is fed, deployed."""
     app.on_change(table, name=name, **({"insert": True} | options))(lambda change: None)
-    return service.apply(app.database, app.name, app.features["sources"].feeds())
+    return apply(app)
 
 
 def begin_snapshot(connection):
@@ -82,7 +83,7 @@ def test_an_existing_row_is_noted_as_its_insert_would_have_been(app, key, order)
     columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, VALUES, strict=True))
     script(app, f"CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(20) CHARACTER SET UTF8, {columns})")
     app.on_change("T", name="changed", insert=True, key=key, columns=names, order=order, when="new.ID < 3 -- few")(id)
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     for number in (1, 2, 3):
         execute(app, f"INSERT INTO T VALUES ({number}, 'n{number}', {', '.join(VALUES.values())})")
     execute(app, "INSERT INTO T (ID) VALUES (0)")
@@ -102,7 +103,7 @@ def test_existing_rows_are_noted_again_behind_those_that_still_wait(app):
     execute(app, "INSERT INTO T VALUES (1)")
     app.close()
     app.on_change("T", name="changed", insert=True)(id)
-    done = service.apply(app.database, app.name, app.features["sources"].feeds(), with_existing=True)
+    done = apply(app, with_existing=True)
     assert done.existing == {"changed": 1}
     service.backfill(app.database, ["changed"])
     assert one(app, "SELECT COUNT(DISTINCT ID) FROM QUEUE_CHANGE") == 2
@@ -113,7 +114,7 @@ def test_in_total_order_existing_rows_come_before_changes_that_are_made_then(app
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, V INTEGER)")
     heard = []
     app.on_change("T", name="changed", insert=True, update=True, order="total")(lambda change: heard.append(change.key))
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     execute(app, "INSERT INTO T VALUES (1, 1)")
     drain(app)  # whose last look leaves behind from where the next one reads
     service.backfill(app.database, ["changed"])
@@ -193,7 +194,7 @@ def test_a_transaction_is_silent_for_some_or_all(app):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     for name, always in (("a", False), ("b", False), ("c", True)):
         app.on_change("T", name=name, insert=True, always=always)(id)
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     app.close()
 
     def noted(*silent):
@@ -300,14 +301,14 @@ def test_what_a_source_has_is_counted(app):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app, order=None)
     app.on_event("order.paid", name="mail")(id)
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     app.close()
     for number in range(4):
         execute(app, "INSERT INTO T VALUES (?)", number)
     claim(app)
     execute(app, "INSERT INTO T VALUES (9)")
     execute(app, "UPDATE QUEUE_TASK SET STATE = 0 ROWS 1")
-    changed, mail = app.database.use(source_service.inspect_sources)
+    changed, mail = inspected(app)
     assert (changed.taken, changed.waiting, changed.ready, changed.running) == (4, 1, 1, 3)
     assert 0 <= changed.lag < 60
     assert (mail.taken, mail.waiting, mail.lag, mail.source) == (0, 0, None, "order.paid")
@@ -328,13 +329,13 @@ def test_diff_says_of_a_condition_what_apply_says_and_leaves_no_trace(app, when)
         "UNION ALL SELECT 'subscription', NAME FROM QUEUE_SUBSCRIPTION"
     )
     before = sorted(rows(app, objects))
-    found = service.diff(app.database, app.name, app.features["sources"].feeds())
+    found = diff(app)
     app.close()
     assert sorted(rows(app, objects)) == before
     assert ([step.name for step in found.changes], list(found.problems)) == (["other"], ["changed"])
     assert f"when={when!r} does not compile" in found.problems["changed"]
     assert BAD_CONDITIONS[when] in found.problems["changed"]
-    applied = service.apply(app.database, app.name, app.features["sources"].feeds())
+    applied = apply(app)
     assert ([step.name for step in applied.changes], applied.problems) == (["other"], found.problems)
 
 
@@ -369,12 +370,12 @@ def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step,
     app.close()
     execute(app, "INSERT INTO T VALUES (2)")
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (2 if before else 2 * noted)
-    service.apply(other.database, "test", other.features["sources"].feeds())
-    assert service.diff(other.database, "test", other.features["sources"].feeds()).changes == []
+    apply(other)
+    assert diff(other).changes == []
     execute(app, "INSERT INTO T VALUES (3)")
     other.close()
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (3 if before else 2 * noted + 1)
-    live = [row for row in app.database.use(source_service.list_sources) if not row.ends]
+    live = [row for row in listed(app) if not row.ends]
     assert [(row.order, row.problems) for row in live] == [("total", [])]
 
 
@@ -384,14 +385,13 @@ def test_events_that_found_no_handler_are_given_to_all_that_are_registered_at_on
     for name in ("mail", "book"):
         app.on_event("order.paid", name=name)(id)
     if way == "apply":
-        service.apply(app.database, app.name, app.features["sources"].feeds())
+        apply(app)
     else:
-        with app.database.session() as session:
-            service.register(session, app.name, app.features["sources"].feeds())
+        register(app)
     counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
     assert rows(app, counts) == [(1, 1), (2, 1)]
     app.on_event("order.paid", name="late")(id)
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     assert rows(app, counts) == [(1, 1), (2, 1)]
 
 
@@ -406,8 +406,8 @@ def test_kept_events_are_handed_on_in_steps_the_oldest_first(app, monkeypatch):
     counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
     handed_on = "SELECT ID FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 1 ORDER BY ID"
     oldest = rows(app, "SELECT ID FROM QUEUE_CHANGE WHERE DATA CONTAINING 'order.paid' ORDER BY ID ROWS 3")
+    register(app)
     with app.database.session() as session:
-        service.register(session, app.name, app.features["sources"].feeds())
         assert (rows(app, counts), rows(app, handed_on)) == ([(0, 37), (1, 3)], oldest)
         assert forget_events(session)
         assert rows(app, counts) == [(0, 22), (1, 18)]
@@ -424,7 +424,7 @@ def test_a_program_that_only_applies_hands_on_all_and_a_burst_stays_for_it(app, 
         for _ in range(20):
             app.raise_event(name)
         app.on_event(name, name=name)(seen.append)
-        service.apply(app.database, app.name, app.features["sources"].feeds())
+        apply(app)
         assert one(app, kept) == 17
         if name == "first":
             app.database.use(service.hand_on_events)
@@ -452,10 +452,9 @@ def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them
         write = applying.subscriptions.subscribe
         monkeypatch.setattr(applying.subscriptions, "subscribe", between)
         if way == "apply":
-            service.apply(app.database, app.name, app.features["sources"].feeds())
+            apply(app)
         else:
-            with app.database.session() as session:
-                service.register(session, app.name, app.features["sources"].feeds())
+            register(app)
     assert before == [0, 1]
     counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
     assert rows(app, counts) == [(1, 1), (2, 1)]
@@ -468,7 +467,7 @@ def test_an_event_in_the_place_of_changes_has_their_trigger_inactive(app, url):
     app.close()
     with closing(FBTasks("test", url)) as newest:
         newest.on_event("order.paid", name="changed")(id)
-        applied = service.apply(newest.database, "test", newest.features["sources"].feeds())
+        applied = apply(newest)
         assert [(step.action, step.kind) for step in applied.changes] == [("replace", "event")]
     execute(app, "INSERT INTO T VALUES (2)")
     app.raise_event("order.paid", {"id": 1}, order_key="7")
@@ -487,7 +486,7 @@ def test_an_event_that_cannot_be_registered_holds_up_no_other(app, monkeypatch):
 
     monkeypatch.setattr(applying.subscriptions, "subscribe", refused)
     app.raise_event("order.paid", {"id": 1})
-    applied = service.apply(app.database, app.name, app.features["sources"].feeds())
+    applied = apply(app)
     assert (applied.problems, [step.name for step in applied.changes]) == ({"mail": "refused"}, ["book"])
     assert rows(app, "SELECT SUBSCRIPTION_ID FROM QUEUE_CHANGE") == [(1,)]
 
@@ -497,7 +496,7 @@ def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(ap
     app.raise_event("order.paid", {"id": 2, "text": 3000 * "x"}, order_key="7")
     app.raise_event("order.sent", {"id": 3})
     app.on_event("order.paid", name="mail")(id)
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     counts = "SELECT SUBSCRIPTION_ID, LANE = 0, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1, 2 ORDER BY 1"
     assert rows(app, counts) == [(0, False, 1), (1, True, 2)]
     app.raise_event("order.paid", {"id": 4})
@@ -521,7 +520,7 @@ def test_events_whose_raiser_did_not_see_their_handler_are_given_to_it(app):
         app.raise_event("order.sent", {"id": 2}, using=connection)
         for name in ("mail", "book"):
             app.on_event("order.paid", name=name)(id)
-        service.apply(app.database, app.name, app.features["sources"].feeds())
+        apply(app)
         connection.commit()
     with app.database.session() as session:
         Keeper(app).turn(session)
@@ -533,23 +532,23 @@ def test_events_whose_raiser_did_not_see_their_handler_are_given_to_it(app):
 
 def test_a_replaced_handler_stays_as_long_as_a_transaction_may_see_it(app, url):
     app.on_event("order.paid", name="mail")(id)
-    service.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     newer = FBTasks("test", url)
     newer.on_event("order.paid", name="mail", order="total")(id)
     with app.connect() as connection:
         begin_snapshot(connection)
         for _ in range(2):
-            service.apply(newer.database, "test", newer.features["sources"].feeds())
+            apply(newer)
         app.raise_event("order.paid", {"id": 1}, using=connection, order_key="a")
         connection.commit()
     assert rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1") == [(1, 1)]
-    service.apply(newer.database, "test", newer.features["sources"].feeds())
-    assert [row.id for row in app.database.use(source_service.list_sources)] == [1, 2]
+    apply(newer)
+    assert [row.id for row in listed(app)] == [1, 2]
     assert len(claim(app)) == 1
     execute(app, "DELETE FROM QUEUE_TASK")
     claim(app)
-    service.apply(newer.database, "test", newer.features["sources"].feeds())
-    assert [row.id for row in app.database.use(source_service.list_sources)] == [2]
+    apply(newer)
+    assert [row.id for row in listed(app)] == [2]
     newer.close()
 
 
@@ -612,8 +611,8 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
     operator = as_role("operator")
-    assert [row.problems for row in operator.database.use(source_service.list_sources)] == [[]]
-    assert [row.waiting for row in operator.database.use(source_service.inspect_sources)] == [0]
+    assert [row.problems for row in listed(operator)] == [[]]
+    assert [row.waiting for row in inspected(operator)] == [0]
     assert get_health(operator.database, 300).problems["sources"] == []
     assert service.pause(operator.database, ["changed"]) == ["changed"]
     assert service.resume(operator.database, ["changed"]) == ["changed"]
@@ -626,7 +625,7 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
             AuthenticationError, match="Run the command as the owner of the database, SYSDBA, or as SYSDBA"
         ):
             act()
-    (row,) = app.database.use(source_service.list_sources)
+    (row,) = listed(app)
     assert (row.state, row.version, row.problems) == ("active", 1, [])
 
 
@@ -713,11 +712,9 @@ def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_ac
         put(*given, **options)
 
     monkeypatch.setattr(applying.ddl, "put", beside)
-    assert [step.action for step in service.apply(app.database, app.name, app.features["sources"].feeds()).changes] == [
-        "repair"
-    ]
+    assert [step.action for step in apply(app).changes] == ["repair"]
     assert [change.key["ID"] for _, change in logged(app)] == [1]
-    assert not service.apply(app.database, app.name, app.features["sources"].feeds()).changes
+    assert not apply(app).changes
 
 
 def test_held_tasks_are_listed(app, url, capsys):

@@ -4,8 +4,7 @@ import time
 
 import pytest
 from support.draining import drain
-
-from fbtasks.features.sources import managing as subscriptions
+from support.sources import apply
 
 
 @pytest.mark.parametrize(
@@ -17,7 +16,7 @@ def test_an_event_with_an_order_key_reaches_a_handler_that_takes_no_notice_of_ke
     heard, keyed = [], []
     app.on_event("paid", name="other", **options)(heard.append)
     app.on_event("paid", name="keyed")(keyed.append)
-    subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
+    apply(app)
     for number in range(3):
         app.raise_event("paid", number, order_key=f"key {number}")
     drain(app)
