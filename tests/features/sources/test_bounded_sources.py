@@ -64,17 +64,6 @@ def test_changes_become_tasks_as_far_as_there_is_room(app, session, load, orderi
     assert right(session)
 
 
-def test_a_full_queue_leaves_changes_in_the_log(app, session, load):
-    subscribe(app, NAME, ordering="none", most=1)
-    load.delay_many([()] * 4)
-    change(app)
-    assert {each.name for each in claim(session)} == {"load"}
-    assert claim(session) == []
-    with pytest.raises(QueueFull):
-        load.delay()
-    assert left(app)[0] == 1
-
-
 def test_what_is_left_of_a_failed_run_has_its_place(app, session, load):
     subscribe(app, NAME, ordering="total", most=3)
     for _ in range(6):

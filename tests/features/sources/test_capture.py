@@ -76,23 +76,6 @@ def test_only_what_is_wanted_is_recorded(shop):
     assert brief(shop, number=5) == [("i", 1), ("u", 1)]
 
 
-def test_what_is_rolled_back_was_never_there(shop):
-    listen(shop, "ORDERS", **ALL)
-    with shop.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("INSERT INTO ORDERS VALUES (1, 'A', 1, NULL)")
-        connection.rollback()
-        cursor.execute("INSERT INTO ORDERS VALUES (2, 'A', 1, NULL)")
-        connection.savepoint("S")
-        cursor.execute("UPDATE ORDERS SET STATUS = 'B'")
-        cursor.execute("INSERT INTO ORDERS VALUES (3, 'A', 1, NULL)")
-        connection.rollback(savepoint="S")
-        with pytest.raises(Exception, match="PRIMARY"):  # the statement fails, and what it did before it
-            cursor.execute("INSERT INTO ORDERS SELECT 4 - ROW_NUMBER() OVER (), 'A', 1, NULL FROM RDB$TYPES ROWS 2")
-        cursor.execute("UPDATE ORDERS SET STATUS = 'C'")
-        connection.commit()
-    assert brief(shop, "ID") == [("i", 2), ("u", 2)]
-
-
 @pytest.mark.embedded
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_two_phase_commit(shop, tmp_path, end):
@@ -112,21 +95,6 @@ def test_two_phase_commit(shop, tmp_path, end):
         getattr(manager, end)()
         manager.close()
     assert brief(shop) == ([("i", 1)] if end == "commit" else [])
-
-
-def test_a_bulk_insert(shop):
-    listen(shop, "ORDERS", **ALL, columns=("STATUS",))
-    execute(
-        shop,
-        "INSERT INTO ORDERS SELECT 1000 + ROW_NUMBER() OVER (), 'A', 1, NULL FROM RDB$TYPES A, RDB$TYPES B ROWS 2000",
-    )
-    assert sorted(change.key["ID"] for change in logged(shop)) == list(range(1001, 3001))
-    clear(shop)
-    execute(shop, "UPDATE ORDERS SET STATUS = 'B'")
-    assert {(change.key["ID"], change.old["STATUS"], change.new["STATUS"]) for change in logged(shop)} == {
-        (number, "A", "B") for number in range(1001, 3001)
-    }
-    assert len(logged(shop)) == 2000
 
 
 def test_merge_and_update_or_insert(shop):
@@ -159,13 +127,6 @@ def test_a_cascade(shop):
     execute(shop, "UPDATE ORDERS SET ID = 2")
     execute(shop, "DELETE FROM ORDERS")
     assert sorted(brief(shop, "ID", "ORDER_ID")) == [("d", 10, 2), ("d", 11, 2), ("u", 10, 2), ("u", 11, 2)]
-
-
-def test_what_other_triggers_change_is_what_is_recorded(shop):
-    listen(shop, "ORDERS", insert=True, columns=("NOTE",))
-    script(shop, "CREATE TRIGGER FIRST_OF_ALL FOR ORDERS BEFORE INSERT AS BEGIN new.NOTE = 'made'; END")
-    execute(shop, "INSERT INTO ORDERS VALUES (1, 'A', 1, 'given')")
-    assert [change.new["NOTE"] for change in logged(shop)] == ["made"]
 
 
 def test_a_changed_key_is_recorded_under_both(shop):
@@ -228,7 +189,6 @@ def test_a_key_that_changes_for_no_collation_changes_all_the_same(shop):
     [
         ("1 / (new.TOTAL - new.TOTAL) = 1", "Integer divide by zero"),
         ("CAST(new.NOTE AS INTEGER) = 1", 'conversion error from string "say "'),
-        ("(SELECT ID FROM (SELECT 1 AS ID FROM RDB$TYPES ROWS 2)) = 1", "multiple rows in singleton select"),
     ],
 )
 def test_a_condition_that_fails_leaves_an_error_and_does_no_harm(shop, when, message):
@@ -442,17 +402,13 @@ def test_a_user_who_may_not_make_triggers_is_told_that(shop):
             r"Column unknown -OLD.STATUS.* names columns of 'ORDERS' as new.COLUMN",
         ),
         ({"delete": True, "when": "new.STATUS = 'PAID'"}, r"Column unknown -NEW.STATUS.* as old.COLUMN"),
-        ({"insert": True, "when": "STATUS = 'PAID'"}, "Column unknown -STATUS"),
         ({"insert": True, "when": "new.STATUS"}, "Invalid usage of boolean expression"),
         ({"insert": True, "when": "new.ID = ?"}, "does not compile"),
-        ({"insert": True, "when": "new.ID = "}, "does not compile .*Token unknown"),
         ({"insert": True, "when": "new.ID = 1; END"}, "does not compile .*Token unknown"),
         (
             {"insert": True, "when": "1 = 0) THEN EXIT; DELETE FROM ORDERS; IF (1 = 1"},
             r"does not compile \(a '\)' has no '\(' before it\)",
         ),
-        ({"insert": True, "when": "new.ID = 1) OR (new.ID = 2"}, r"does not compile \(a '\)' has no '\('"),
-        ({"insert": True, "when": "1 = 0); DELETE FROM ORDERS; QUEUE_WANTED = (1 = 1"}, "does not compile"),
         ({"update": ("STATE",)}, r"the table 'ORDERS' has no column 'STATE'. Did you mean 'STATUS'"),
         ({"insert": True, "columns": ("status", "totla")}, r"no column 'totla'. Did you mean 'TOTAL'"),
         ({"insert": True, "key": "IDD"}, r"no column 'IDD'. Did you mean 'ID'"),
@@ -471,7 +427,6 @@ def test_definitions_that_do_not_fit_the_table_are_refused(shop, options, said):
         ("order_view", {}, "changes of 'ORDER_VIEW' cannot be recorded: it is a view"),
         ("TEMP_A", {}, "it is a temporary table, whose rows only their own transaction"),
         ("TEMP_B", {}, "it is a temporary table, whose rows only their own connection"),
-        ("RDB$RELATIONS", {}, "it is a system table"),
         ("MON$ATTACHMENTS", {}, "it is a system table"),
         ("QUEUE_TASK", {}, "it is one of the tables of fbtasks itself"),
         ("NO_KEY", {}, r'has no primary key. Name the columns .*: on_change\(..., key="COLUMN"\)'),

@@ -66,12 +66,6 @@ def test_without_order_each_change_is_a_task(app, session):
     assert left(app) == (0, 0, 0, 0, 0)
 
 
-def test_a_batch_has_no_more_than_it_may(app, session):
-    subscribe(app, NAME, ordering="none", most=4)
-    made = [change(app) for _ in range(10)]
-    assert taken(session, claim(session)) == [made[:4], made[4:8], made[8:]]
-
-
 def test_in_total_order_one_task_is_let_in_at_a_time(app, session):
     subscribe(app, NAME, ordering="total", most=3)
     made = [change(app) for _ in range(7)]
@@ -254,22 +248,19 @@ def test_what_waited_behind_a_run_is_due_as_if_it_had_come_to_a_free_lane(app, s
     assert sorted(taken(session, claim(session))) == [full, [quiet]]
 
 
-def test_a_cancelled_task_lets_the_next_one_in(app, session):
-    subscribe(app, NAME, most=1)
+@pytest.mark.parametrize("how", ["cancelled while it waits", "cancelled while it runs", "deleted by hand"])
+def test_a_cancelled_or_deleted_task_halts_nothing_and_lets_the_next_one_in(app, session, how):
+    subscribe(app, NAME, most=1, stops=1)
     change(app, 1)
     second = change(app, 1)
     (running,) = claim(session)
-    finish(session, running, outcome=RELEASED)
-    assert session.run(lambda t: tasks.revoke(t, running.id)) == "cancelled"
-    assert taken(session, claim(session)) == [[second]]
-
-
-def test_a_task_that_is_deleted_by_hand_lets_the_next_one_in(app, session):
-    subscribe(app, NAME, most=1)
-    change(app, 1)
-    second = change(app, 1)
-    (running,) = claim(session)
-    execute(app, "DELETE FROM QUEUE_TASK WHERE ID = ?", running.id)
+    if how == "cancelled while it waits":
+        finish(session, running, outcome=RELEASED)
+        assert session.run(lambda t: tasks.revoke(t, running.id)) == "cancelled"
+    elif how == "cancelled while it runs":
+        finish(session, running, outcome=Cancelled("enough"))
+    else:
+        execute(app, "DELETE FROM QUEUE_TASK WHERE ID = ?", running.id)
     assert taken(session, claim(session)) == [[second]]
 
 
@@ -291,87 +282,24 @@ def test_a_failed_task_that_is_retried_waits_for_its_lane(app, session):
     assert left(app) == (0, 0, 0, 0, 0)
 
 
-def test_a_failed_task_that_is_retried_in_a_free_lane_runs_at_once(app, session):
-    subscribe(app, NAME)
-    change(app, 1)
-    (failed,) = claim(session)
-    finish(session, failed, outcome=Failed("E", "m", ""))
-    assert not claim(session)
-    assert session.call("FBTASKS_OPERATOR.RETRY", failed.id)
-    assert [each.id for each in claim(session)] == [failed.id]
-    assert gates(app) == [(1, failed.id, 0, 1)]
-
-
-def put_rest(session, claim, rest, alone=None):
-    """What is left of a run is written, and its task is finished, in one transaction."""
+def halted(app, session):
+    """A lane that is halted since the first change of a run failed: the failed task, and the number of the rest."""
+    subscribe(app, NAME, stops=1)
+    for _ in range(3):
+        change(app, 1)
+    (run,) = claim(session)
+    args = json.loads(run.payload)[0]
+    rest, alone = (json.dumps([some, {}]).encode() for some in (args[1:], args[:1]))
 
     def work(t):
-        own, following = (rest, None) if alone is None else (alone, rest)
-        number = t.call("FBTASKS_SOURCES.PUT_REST", claim.id, claim.claim_id, own, following, None, 0)
-        outcome = RELEASED if alone is None else Failed("E", "m", "")
-        assert tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.0)]) == []
+        number = t.call("FBTASKS_SOURCES.PUT_REST", run.id, run.claim_id, alone, rest, None, 0)
+        assert tasks.finish(t, 1, 0, [Finished(run, Failed("E", "m", ""), 0.0)]) == []
         return number
 
-    return session.run(work)
-
-
-def halted(app, session):
-    subscribe(app, NAME, stops=1)
-    made = [change(app, 1) for _ in range(3)]
-    (run,) = claim(session)
-    args = json.loads(run.payload)[0]
-    rest, alone = (json.dumps([some, {}]).encode() for some in (args[1:], args[:1]))
-    number = put_rest(session, run, rest, alone)
+    number = session.run(work)
     assert not claim(session)
     assert gates(app) == [(1, run.id, 1, 1)]
-    return made, run, number
-
-
-def test_what_is_left_of_a_run_keeps_its_lane(app, session):
-    subscribe(app, NAME)
-    made = [change(app, 1) for _ in range(3)]
-    (run,) = claim(session)
-    rest = json.dumps([json.loads(run.payload)[0][1:], {}]).encode()
-    assert put_rest(session, run, rest) is None
-    change(app, 1)
-    (again,) = claim(session)
-    assert (again.id, numbers(session, again)) == (run.id, made[1:])
-
-
-def test_what_follows_a_failed_change_goes_on_in_its_lane(app, session):
-    subscribe(app, NAME)
-    made = [change(app, 1) for _ in range(3)]
-    (run,) = claim(session)
-    args = json.loads(run.payload)[0]
-    rest, alone = (json.dumps([some, {}]).encode() for some in (args[1:], args[:1]))
-    number = put_rest(session, run, rest, alone)
-    later = change(app, 1)
-    (follower,) = claim(session)
-    assert (follower.id, numbers(session, follower)) == (number, made[1:])
-    assert gates(app) == [(1, number, 0, 1)]
-    assert json.loads(one(app, "SELECT PAYLOAD FROM QUEUE_HISTORY WHERE ID = ?", run.id))[0] == args[:1]
-    finish(session, follower)
-    assert taken(session, claim(session)) == [[later]]
-
-
-def test_a_halted_lane_goes_on_with_the_retried_task(app, session):
-    made, run, number = halted(app, session)
-    assert session.call("FBTASKS_OPERATOR.RETRY", run.id)
-    (again,) = claim(session)
-    assert (again.id, numbers(session, again)) == (run.id, made[:1])
-    finish(session, again)
-    (follower,) = claim(session)
-    assert (follower.id, numbers(session, follower)) == (number, made[1:])
-    finish(session, follower)
-    assert not claim(session)
-    assert left(app) == (0, 0, 0, 0, 0)
-
-
-def test_a_halted_lane_goes_on_when_the_failed_task_is_discarded(app, session):
-    made, run, number = halted(app, session)
-    assert session.call("FBTASKS_READER.DISMISS", run.id)
-    (follower,) = claim(session)
-    assert (follower.id, numbers(session, follower)) == (number, made[1:])
+    return run, number
 
 
 def crashes(app, session, claimed):
@@ -432,6 +360,7 @@ def test_an_end_wakes_workers_only_when_something_waits_behind_it(app, session, 
     change(app, lane)
     (first,) = claim(session)
     assert not wakes(finish, session, first)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0") == 0
     change(app, lane)
     (second,) = claim(session)
     change(app, lane)
@@ -487,31 +416,8 @@ def test_a_lane_that_stays_shut_is_looked_at_less_and_less(app, session):
     assert len(claim(session)) == 1
 
 
-def test_the_end_of_a_task_leaves_a_note_only_where_something_waits(app, session):
-    subscribe(app, NAME)
-    for waits in (0, 1):
-        change(app, 1)
-        (run,) = claim(session)
-        for _ in range(waits):
-            change(app, 1)
-            assert claim(session) == []
-        finish(session, run)
-        assert one(app, "SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0") == waits
-        finish(session, *claim(session))
-    assert left(app) == (0, 0, 0, 0, 0)
-
-
-def test_a_cancelled_task_halts_nothing(app, session):
-    subscribe(app, NAME, stops=1)
-    change(app, 1)
-    (first,) = claim(session)
-    later = change(app, 1)
-    finish(session, first, outcome=Cancelled("enough"))
-    assert taken(session, claim(session)) == [[later]]
-
-
 def test_a_task_for_which_a_lane_is_halted_is_not_pruned(app, session):
-    _, run, _ = halted(app, session)
+    run, _ = halted(app, session)
     assert session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(0))) == 0
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE ID = ?", run.id) == 1
 
@@ -526,7 +432,7 @@ def test_a_stale_claim_leaves_the_run_as_it_is(app, session):
 
 
 def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alone(app, session):
-    _, run, number = halted(app, session)
+    run, number = halted(app, session)
     other = change(app, 2)
     with held(app, "QUEUE_TASK", number):
         assert session.call("FBTASKS_READER.DISMISS", run.id)
@@ -537,7 +443,7 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
 
 
 def test_a_held_task_that_is_cancelled_and_retried_before_its_turn_runs_alone(app, session):
-    _, run, number = halted(app, session)
+    run, number = halted(app, session)
     assert session.call("FBTASKS_READER.DISMISS", run.id)  # the task that waits is to go on
     execute(app, f"EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE({number}, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)")
     assert session.call("FBTASKS_OPERATOR.RETRY", number)

@@ -69,17 +69,6 @@ def test_a_long_one_is_kept_beside_its_task(app, session):
     assert {read(session, each)[0].data for each in found} == {"x" * 100_000}
 
 
-def test_what_is_rolled_back_was_never_raised(app, session):
-    handle(app, "order.paid", MAIL)
-    with app.connect() as connection:
-        app.raise_event("order.paid", 1, using=connection)
-        connection.rollback()
-        app.raise_event("order.paid", 2, using=connection)
-        assert not claim(session)
-        connection.commit()
-    assert [read(session, each)[0].data for each in claim(session)] == [2]
-
-
 def test_one_with_a_start_is_scheduled(app, session):
     handle(app, "order.paid", MAIL, id=1)
     handle(app, "order.paid", BOOK, id=2, direct=0)
@@ -124,12 +113,6 @@ def test_what_is_no_json_fails_alone_and_stands_for_nothing_else(app, session, b
     assert (events.read(first).data, events.read(second).data) == (1, 2)
     with pytest.raises(SerializationError, match="an event cannot be read"):
         events.read(broken)
-
-
-def test_a_handler_that_is_not_there_yet_finds_it_in_the_log(app):
-    app.raise_event("order.paid", 1)
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 0 AND LANE = HASH('order.paid')") == 1
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
 @pytest.mark.parametrize("name", ["", "order paid", 'a"b', "ä", "x" * 64, None, 7])

@@ -41,13 +41,15 @@ def history(app):
 
 
 def test_a_function_is_called_for_each_change_in_order(app, heard):
-    feed(app, heard.append)
+    told = []
+    feed(app, heard.append, on_success=lambda request, value: told.append((len(request.args), value)))
     capture(app, [*inserts(3), change("U", 2, old={"N": 1}, new={"N": 2}), change("D", 2, old={"N": 2})])
     drain(app)
     assert [each.id for each in heard if each.key == {"ID": 1}] == [1, 2, 3]
     last = heard[-1] if heard[-1].op == "delete" else next(each for each in heard if each.op == "delete")
     assert (last.key, last.old, last.new) == ({"ID": 2}, {"ID": 2, "N": 2}, None)
     assert (last.user, last.time, last.transaction, last.count) == ("ANN", when(), 7, 1)
+    assert sorted(told) == [(2, None), (3, None)]  # once for each run
     assert waiting(app) == (0, 0, 0, 0)
 
 
@@ -160,13 +162,13 @@ def test_a_run_of_one_that_fails_halts_its_lane_as_well(app, heard):
     assert heard == [1]
 
 
-def test_what_could_not_be_recorded_fails_alone_and_without_a_call(app, heard):
+def test_what_could_not_be_recorded_or_read_fails_alone_and_without_a_call(app, heard):
     feed(app, heard.append, autoretry_for=(Exception,), ordering="total", order="total")
-    capture(app, [*inserts(1), change("U", 5, error="division by zero"), *inserts(1)], ordered=False)
+    capture(app, [*inserts(1), change("U", 5, error="division by zero"), {"k": {}}, *inserts(1)], ordered=False)
     drain(app)
-    assert [each.id for each in heard] == [1, 3]
-    assert history(app) == [(11, 1, "fbtasks.errors.CaptureError", 1)]
-    message = one(app, "SELECT CAST(ERROR_MSG AS VARCHAR(1000)) FROM QUEUE_HISTORY")
+    assert [each.id for each in heard] == [1, 4]
+    assert history(app) == [(11, 1, f"fbtasks.errors.{kind}Error", 1) for kind in ("Capture", "Serialization")]
+    message = one(app, "SELECT CAST(ERROR_MSG AS VARCHAR(1000)) FROM QUEUE_HISTORY ORDER BY ID ROWS 1")
     assert "'fed'" in message
     assert "ID=5" in message
     assert "division by zero" in message
@@ -182,10 +184,10 @@ def test_one_bad_row_does_not_fail_its_batch(app, heard):
         app, ship, ordering="total", most=10, order="total", batch=10, autoretry_for=(ValueError,), max_retries=2,
         default_retry_delay=0,
     )  # fmt: skip
-    capture(app, inserts(4), ordered=False)
+    capture(app, [*inserts(3), change("U", 5, error="division by zero"), *inserts(4)[3:]], ordered=False)
     drain(app)
     assert heard == [[0, 1, 2, 3], [0], [1], [1], [2], [3]]
-    assert history(app) == [(11, 3, "builtins.ValueError", 1)]
+    assert sorted(kind for _, _, kind, _ in history(app)) == ["builtins.ValueError", "fbtasks.errors.CaptureError"]
     assert waiting(app) == (0, 0, 0, 0)
 
 
@@ -215,14 +217,6 @@ def test_a_rest_that_is_too_long_for_its_row(app, heard, monkeypatch):
     drain(app)
     assert heard == [1500, 1400, 1300, 5000, 10]
     assert one(app, "SELECT COUNT(*) FROM QUEUE_PAYLOAD") == 0
-
-
-def test_on_success_is_called_once_for_a_run(app, heard):
-    told = []
-    feed(app, heard.append, on_success=lambda request, value: told.append((len(request.args), value)))
-    capture(app, inserts(3))
-    drain(app)
-    assert told == [(3, None)]
 
 
 def test_a_revoked_run_ends_with_what_it_has_not_done(app, heard, monkeypatch):
@@ -371,27 +365,6 @@ def test_the_rest_of_a_long_transactional_run_follows_in_another_transaction(app
     assert heard == [[], [0], [0, 1]]
     assert effects(app) == [0, 1, 2]
     assert waiting(app) == (0, 0, 0, 0)
-
-
-@pytest.mark.usefixtures("url")
-def test_a_failure_in_the_middle_of_a_transactional_run_is_recorded_with_its_effects(app):
-    table(app)
-    told = []
-
-    def effect(self, change):
-        put(self, change.new["N"])
-        if change.new["N"] == 1:
-            raise ValueError
-
-    feed(
-        app, effect, bind=True, transactional=True, stop_on_failure=True,
-        on_failure=lambda request, error: told.append(request.args[0].new["N"]),
-    )  # fmt: skip
-    capture(app, inserts(3))
-    drain(app)
-    assert effects(app) == [0]
-    assert history(app) == [(11, 1, "builtins.ValueError", 1)]
-    assert told == [1]
 
 
 @pytest.mark.usefixtures("url")

@@ -87,12 +87,13 @@ def test_those_behind_halted_lanes_are_found_by_an_index(halted):
     assert plan.count('"QUEUE_CHANGE_LANE" Range Scan (partial match: 3/4)') == 2, plan
 
 
-def test_nothing_waits_behind_a_lane_that_goes_on(halted, refused, url):
+def test_nothing_waits_behind_a_lane_that_goes_on(halted, refused, url, capsys):
     refused.clear()
     assert command_line("retry", "--all-failed", "--url", url) == 0
     drain(halted)
     (source,) = inspected(halted)
     assert (source.halted, source.behind, source.waiting, source.held, source.taken) == (0, 0, 0, 0, 11)
+    assert shown(capsys, "inspect", "held", "--url", url) == ["Nothing is held."]
 
 
 def test_why_changes_wait_is_said(app, url, capsys):

@@ -5,12 +5,11 @@ import json
 import pytest
 from support.recorded import change, event, inserts
 
-from fbtasks.errors import CaptureError, SerializationError
 from fbtasks.features.sources.coalescing import join
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.runs import FedRun, Rest, pieces
 from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
-from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Crashed, Failed, Reason, Requeue, reason_of
+from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Reason, Requeue
 
 FAILED = Failed("builtins.ValueError", "no")
 RETRY = Requeue(Reason.RETRY, 1.0, "no")
@@ -94,14 +93,6 @@ def test_several_rows_may_have_a_key_that_is_not_the_primary_one():
     assert joined(INSERT, INSERT, key="ID").op == "insert"
 
 
-def test_coalescing_keeps_each_key_at_the_place_of_its_last_change():
-    parts = [change("U", 1), change("U", 2), change("U", 1), change("U", 3)]
-    steps = run(parts, coalesce=True).steps
-    assert [(step.argument.key["ID"], step.argument.count, step.argument.id) for step in steps] == [
-        (2, 1, 2), (1, 2, 3), (3, 1, 4),
-    ]  # fmt: skip
-
-
 def test_events_are_joined_by_their_order_keys():
     parts = [event(data=1, key="a"), event(data=2, key="b"), event(data=3, key="a"), event(data=4), event(data=5)]
     steps = run(parts, event_name="paid", coalesce=True).steps
@@ -110,28 +101,11 @@ def test_events_are_joined_by_their_order_keys():
     ]  # fmt: skip
 
 
-def test_what_could_not_be_recorded_or_read_is_not_called():
-    steps = run([*inserts(1), change("U", 5, error="division by zero"), {"k": {}}, *inserts(1)]).steps
-    assert [step.argument is None for step in steps] == [False, True, True, False]
-    assert isinstance(steps[1].error, CaptureError)
-    for said in ("'t'", "ID=5", "division by zero", "ANN"):
-        assert said in str(steps[1].error)
-    assert isinstance(steps[2].error, SerializationError)
-
-
 def test_what_was_written_by_hand_is_no_error_outside_of_its_call():
     odd = {**change("U"), "k": {"ID": [1]}}
     assert [step.argument.count for step in run([odd, odd], coalesce=True).steps] == [2]
     (step,) = run([{**change(error="x"), "k": [1]}], coalesce=True).steps
     assert "key: unknown" in str(step.error)
-
-
-def test_a_batch_is_one_call_and_taken_apart_when_it_is_tried_again():
-    parts = [*inserts(2), change(error="x"), *inserts(1)]
-    first, second = run(parts, batch=10).steps
-    assert ([each.id for each in first.argument], first.numbers, second.numbers) == ([1, 2, 4], (0, 1, 3), (2,))
-    steps = run(parts, batch=10, tries=1).steps
-    assert [step.argument and [each.id for each in step.argument] for step in steps] == [[1], [2], None, [4]]
 
 
 def test_what_is_left_when_a_call_fails():
@@ -151,21 +125,6 @@ def test_what_is_left_of_joined_changes():
     of = run([change("U", 1), change("U", 2), change("U", 1), change("U", 2), change("U", 3)], coalesce=True)
     assert ends(of, FAILED, 1) == ([2, 4], [5])
     assert ends(of, RETRY, 1) == ([2, 4, 5], None)
-
-
-def test_what_is_left_when_the_calls_before_are_undone():
-    of = run(inserts(3))
-    assert ends(of, FAILED, 1, undone=True) == ([2], [1, 3])
-    assert ends(of, RETRY, 1, undone=True) is None
-    assert of.ended(RELEASED, 1, undone=True) == RELEASED
-
-
-def test_what_is_left_when_a_run_is_given_back_or_stopped():
-    of = run(inserts(3))
-    assert of.ended(RELEASED, 0) == RELEASED
-    assert reason_of(of.ended(RELEASED, 1)) is Reason.CONTINUE
-    assert ends(of, RELEASED, 1) == ([2, 3], None)
-    assert ends(of, Cancelled("stopped"), 2) == ([3], None)
 
 
 def test_a_crash_is_charged_to_the_change_that_was_handled():

@@ -9,7 +9,6 @@ import pytest
 from firebird.driver import Isolation, tpb
 from support.draining import drain
 from support.duties import Keeper, Worker
-from support.programs import command_line
 from support.sources import apply, diff, inspected, listed, register
 from support.sql import NOW, execute, named, one, rows
 
@@ -76,8 +75,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("order", ["key", "total", None])
-@pytest.mark.parametrize("key", [("ID",), ("NAME", "ID")])
+@pytest.mark.parametrize(("order", "key"), [("key", ("NAME", "ID")), ("total", ("ID",)), (None, ("ID",))])
 def test_an_existing_row_is_noted_as_its_insert_would_have_been(app, key, order):
     names = [f"C{number}" for number in range(len(VALUES))]
     columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, VALUES, strict=True))
@@ -233,7 +231,7 @@ def test_a_function_is_not_silenced_by_a_part_of_its_tasks_name(app):
         app.silence(connection, "shop.recount", "another_apps_task")
 
 
-@pytest.mark.parametrize("name", ["a,b", "a, b", "*", " a", "a "])
+@pytest.mark.parametrize("name", ["a,b", "*", " a"])
 def test_a_comma_parts_names_that_are_silenced_and_no_task_has_one(app, name):
     with pytest.raises(TaskDefinitionError, match="a comma parts names, '\\*' stands for all"):
         app.on_change("ORDERS", insert=True, name=name)(id)
@@ -244,19 +242,6 @@ def test_a_comma_parts_names_that_are_silenced_and_no_task_has_one(app, name):
         ):
             app.silence(connection, "shop.paid", name)
         app.silence(connection, "a", "b")
-
-
-def test_silence_ends_with_its_transaction(app):
-    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    subscribe(app)
-    app.close()
-    with app.connect() as connection, connection.cursor() as cursor:
-        app.silence(connection)
-        cursor.execute("INSERT INTO T VALUES (1)")
-        connection.commit()
-        cursor.execute("INSERT INTO T VALUES (2)")
-        connection.commit()
-    assert [change.key for _, change in logged(app)] == [{"ID": 2}]
 
 
 def problems(app, max_lag=900.0):
@@ -314,7 +299,7 @@ def test_what_a_source_has_is_counted(app):
     assert (mail.taken, mail.waiting, mail.lag, mail.source) == (0, 0, None, "order.paid")
 
 
-BAD_CONDITIONS = {"new.STATSU = 'x'": "STATSU", "new.ID >": "Token unknown", "EXISTS(SELECT 1 FROM NIX)": "NIX"}
+BAD_CONDITIONS = {"new.STATSU = 'x'": "STATSU", "EXISTS(SELECT 1 FROM NIX)": "NIX"}
 
 
 @pytest.mark.parametrize("when", BAD_CONDITIONS)
@@ -379,22 +364,6 @@ def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step,
     assert [(row.order, row.problems) for row in live] == [("total", [])]
 
 
-@pytest.mark.parametrize("way", ["apply", "register"])
-def test_events_that_found_no_handler_are_given_to_all_that_are_registered_at_once(app, way):
-    app.raise_event("order.paid", {"id": 1})
-    for name in ("mail", "book"):
-        app.on_event("order.paid", name=name)(id)
-    if way == "apply":
-        apply(app)
-    else:
-        register(app)
-    counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
-    assert rows(app, counts) == [(1, 1), (2, 1)]
-    app.on_event("order.paid", name="late")(id)
-    apply(app)
-    assert rows(app, counts) == [(1, 1), (2, 1)]
-
-
 def test_kept_events_are_handed_on_in_steps_the_oldest_first(app, monkeypatch):
     """By a registration, and then by upkeep. Also those that would be forgotten if they had no handler."""
     monkeypatch.setattr(event_store, "EVENTS", 3)
@@ -457,6 +426,10 @@ def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them
             register(app)
     assert before == [0, 1]
     counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
+    assert rows(app, counts) == [(1, 1), (2, 1)]
+    monkeypatch.undo()
+    app.on_event("order.paid", name="late")(id)
+    apply(app)
     assert rows(app, counts) == [(1, 1), (2, 1)]
 
 
@@ -715,12 +688,3 @@ def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_ac
     assert [step.action for step in apply(app).changes] == ["repair"]
     assert [change.key["ID"] for _, change in logged(app)] == [1]
     assert not apply(app).changes
-
-
-def test_held_tasks_are_listed(app, url, capsys):
-    app.task(name="shop.recount")(id).delay(1)
-    assert command_line("inspect", "held", "--url", url) == 0
-    assert "Nothing is held." in capsys.readouterr().out
-    execute(app, "UPDATE QUEUE_TASK SET STATE = 4")
-    assert command_line("inspect", "held", "--url", url) == 0
-    assert "shop.recount" in capsys.readouterr().out

@@ -266,19 +266,14 @@ TYPO = """
     """
 
 
-def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
-    project.write(PAID + TYPO)
-    answer, (code, said) = deployed(project, "apply", check=False)
-    assert (code, actions(answer)) == (1, {"paid": "create"})
-    assert "typo: on_change('ORDERS'): when=\"new.STATSU = 'x'\" does not compile" in said
-    assert list(listed(project)) == [1]
-
-
 def test_problems_are_told_to_people_by_name_and_wrapped(project, shop):
     project.write(
         PAID
-        + TYPO
         + """
+    @app.on_change("ORDERS", insert=True, when="new.STATSU = 'x'", name="typo")
+    def typo(change):
+        pass
+
     @app.poll_table("ORDERS", key="ID", columns=("NOTE",), name="poll")
     def poll(row):
         pass
@@ -298,6 +293,7 @@ def test_problems_are_told_to_people_by_name_and_wrapped(project, shop):
             "-Column unknown -NEW.STATSU). Give a condition in SQL that names columns of 'ORDERS' as new.COLUMN."
         )
     assert done.stdout == "Nothing else to do.\n"
+    assert [row["name"] for row in listed(project).values()] == ["paid"]  # which they have not held up
 
 
 def test_the_list_tells_what_is_wrong_below_it(project, shop):
