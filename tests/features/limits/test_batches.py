@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -11,13 +10,13 @@ from support.held import nothing_left
 from support.loops import opened
 from support.sql import NOW, execute, held, one, rows
 
-from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, group
+from fbtasks import ConfigurationError, Request, TaskDefinitionError, Unique, group
 from fbtasks import timing as clock
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.tasks.call import RELEASED, Crashed, Finished, Reason, Requeue, Several, Succeeded, batch_of
 from fbtasks.testing import eager
-from fbtasks.worker.claiming import Claiming, in_batches
+from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.fetcher import POLL_WITH_EVENTS
 from fbtasks.worker.pools.solo import _given_back
 
@@ -71,19 +70,6 @@ def test_a_full_batch_is_claimed_at_once_and_what_is_left_waits(app, claim, end)
     assert leaves_nothing(app)
 
 
-def test_the_oldest_call_waits_no_longer_than_wait(app, claim, end):
-    add = adding(app, wait=0.3)
-    begun = time.monotonic()
-    add.delay(1)
-    add.delay(2)
-    while not (taken := claim()):
-        time.sleep(0.01)
-    assert 0.2 < time.monotonic() - begun < 10
-    assert numbers(taken) == [1, 2]
-    end(taken)
-    assert leaves_nothing(app)
-
-
 def test_wait_counts_for_each_that_is_left_behind(app, claim):
     """Of four calls three are a batch; the fourth has waited for as long as they."""
     add = adding(app)
@@ -95,17 +81,6 @@ def test_wait_counts_for_each_that_is_left_behind(app, claim):
     assert claim() == []
     age(app, LONG)
     assert numbers(claim()) == [4]
-
-
-def test_a_worker_is_told_when_to_look_again(app, session, claim):
-    adding(app, wait=2).delay(1)
-    assert tasks.any_ready(session, ["default"]).ready  # what has come is to be read
-    assert claim() == []
-    look = tasks.any_ready(session, ["default"])
-    assert not look.ready
-    assert 0 < look.again <= 2
-    assert tasks.still_opens(session, ["other", "default"])
-    assert not tasks.still_opens(session, ["other"])
 
 
 def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
@@ -152,16 +127,6 @@ def test_several_workers_split_no_batch(app):
     assert {len(each) for each in found} == {size}
     assert sorted(n for each in found for n in each) == list(range(total))
     assert leaves_nothing(app)
-
-
-def test_plain_tasks_go_on_beside_batches(app, claim):
-    plain = app.task(name="plain")(lambda: None)
-    adding(app, 50).delay_many([(n,) for n in range(149)])
-    plain.delay_many([()] * 10)
-    found = Counter()
-    for _ in range(10):
-        found += Counter(each.name for each in claim(4))
-    assert found == {"add": 100, "plain": 10}
 
 
 def test_a_higher_priority_comes_first(app, claim, wait_for):
@@ -219,16 +184,6 @@ def test_a_call_is_revoked_or_expires_while_it_waits(app, claim, end):
     assert leaves_nothing(app)
 
 
-def test_a_scheduled_call_waits_from_when_it_is_due(app, session, claim):
-    add = adding(app, 2)
-    add.apply_async((1,), countdown=LONG)
-    add.delay(2)
-    assert claim() == []
-    execute(app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")
-    session.run(tasks.promote)
-    assert sorted(numbers(claim())) == [1, 2]
-
-
 def test_a_call_that_is_tried_again_waits_for_a_batch(app, session, claim, end):
     add = adding(app, 2)
     first, _ = add.delay_many([(1,), (2,)])
@@ -241,15 +196,6 @@ def test_a_call_that_is_tried_again_waits_for_a_batch(app, session, claim, end):
     again = claim()
     assert [(each.try_count, n) for each, n in zip(again, numbers(again), strict=True)] == [(1, 1), (0, 3)]
     end(again)
-    assert leaves_nothing(app)
-
-
-def test_what_is_given_back_is_not_held_up_again(app, claim, end):
-    adding(app, 2).delay_many([(1,), (2,)])
-    end(claim(), RELEASED)
-    taken = claim()
-    assert numbers(taken) == [1, 2]
-    end(taken)
     assert leaves_nothing(app)
 
 
@@ -307,22 +253,6 @@ def test_what_is_ready_keeps_its_order_beside_batches(app, session):
         claiming.committed(taken)
         found += [each for each in taken.claims if each.name == "plain"]
     assert numbers(found) == [*range(8)]
-
-
-def test_calls_that_were_enqueued_by_name_are_put_together(app, url):
-    other = FBTasks("app", url)
-    results = [other.send_task("add", (n,)) for n in range(4)]
-    sizes = []
-
-    @app.task(name="add", batch=2, wait=LONG)
-    def add(requests):
-        sizes.append(len(requests))
-        return [each.args[0] for each in requests]
-
-    drain(app)
-    assert sizes == [2, 2]
-    assert [each.get(0) for each in results] == [0, 1, 2, 3]
-    other.close()
 
 
 # How it is run
@@ -514,16 +444,6 @@ def test_eager_mode_has_batches_of_one(app):
 
 
 # What a worker makes of it
-
-
-def test_claims_of_one_task_are_put_together_up_to_its_size(app, claim):
-    app.task(name="plain")(lambda: None).delay()
-    adding(app, 4).delay_many([(n,) for n in range(4)])
-    claims = claim()
-    sizes = [len(each.members) for each in in_batches(claims, {"add": 3})]
-    assert sorted(sizes) == [0, 1, 3]
-    before = [each._replace(gated=False) for each in claims]
-    assert in_batches(before, {"add": 3}) == before
 
 
 def test_a_crash_is_charged_to_none_of_several(app, claim):

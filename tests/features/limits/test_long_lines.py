@@ -4,8 +4,6 @@ from contextlib import closing
 
 import pytest
 from firebird.driver import Isolation, tpb
-from support.sources import apply
-from support.sql import page_fetches
 
 from fbtasks.tasks.call import Failed
 
@@ -65,27 +63,3 @@ def test_a_call_whose_snapshot_was_old_does_not_wait_for_all_others(app, claim, 
         end(claims)
     else:
         pytest.fail("it is behind all others")
-
-
-@pytest.mark.slow
-def test_a_claim_does_not_grow_with_the_retries_in_one_lane(app, session, claim, end):
-    counts = {"few": 600, "many": 2_400}
-    for name in counts:
-        app.on_event(name, name=name, queue=name)(lambda event: None)
-    apply(app)
-    cost = {}
-    for name, count in counts.items():
-        failed = []
-        for number in range(count):
-            app.raise_event(name, number, order_key="key")
-            while not (claims := claim(queue=name)):
-                pass
-            end(claims, FAILED)
-            failed += [each.id for each in claims]
-        claim(queue=name)
-        session.run(lambda t, failed=failed: [t.call("FBTASKS_OPERATOR.RETRY", number) for number in failed])
-        before = page_fetches(session)
-        assert len(claim(queue=name)) == 1
-        claim(queue=name)
-        cost[name] = page_fetches(session) - before
-    assert cost["many"] <= 1.5 * cost["few"]

@@ -443,37 +443,6 @@ def test_a_retry_meets_a_newer_one(app, claim, end, conflict, expected, pause):
     assert leaves_nothing(app, claim)
 
 
-def test_an_operator_puts_a_failed_one_back_while_another_waits(app, claim, end):
-    index = unique(app)
-    first = index.delay(1, "older")
-    end(claim(), FAILED)
-    second = index.delay(1, "newer")
-    with app.database.session() as session:
-        assert session.call("FBTASKS_OPERATOR.RETRY", int(first.id))
-    running = claim()
-    assert runs(running) == [(int(second.id), b'[[1,"newer"],{}]')]
-    end(running)
-    assert first.get(timeout=10) == second.get(timeout=10) == "done"
-    assert leaves_nothing(app, claim)
-
-
-def test_one_whose_worker_was_killed_is_merged_into_until_it_runs_again(app, claim, end, session):
-    index = unique(app)
-    first = index.delay(1)
-    claim()
-    second = later(app, index, 1)
-    assert session.call("FBTASKS_WORKER.ORPHANS", 999, 200) == 1
-    third = index.delay(1)
-    assert (third.duplicate, third.id) == (True, first.id)
-    running = claim()
-    assert [each.id for each in running] == [int(first.id)]
-    end(running)
-    while others := claim():  # every second claim of a suspect looks at no gates: then the second call is not merged
-        end(others)
-    assert first.get(timeout=10) == second.get(timeout=10) == "done"
-    assert leaves_nothing(app, claim)
-
-
 @pytest.mark.parametrize("how", [later, lambda _app, task, *args, **options: task.apply_async(args, **options)])
 def test_the_one_that_is_kept_is_as_urgent_and_lasts_as_long_as_all(app, claim, how):
     index = unique(app)
@@ -508,25 +477,6 @@ def test_one_that_expires_takes_with_it_what_expires_as_early(app, claim, wait_f
             each.get(timeout=10)
     third = index.delay(1)
     assert [each.id for each in claim()] == [int(third.id)]
-
-
-def test_a_scheduled_call_meets_others_when_it_is_due(app, claim, end):
-    index = unique(app)
-    scheduled = [index.apply_async((1,), countdown=60) for _ in range(3)]
-    at_once = index.delay(1)
-    assert not any(each.duplicate for each in [*scheduled, at_once])
-    running = claim()
-    assert [each.id for each in running] == [int(at_once.id)]
-    end(running)
-    execute(app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")
-    with app.database.session() as session:
-        session.run(tasks.promote)
-    assert index.delay(1).duplicate
-    running = claim()
-    assert len(running) == 1
-    end(running)
-    assert {each.get(timeout=10) for each in scheduled} == {"done"}
-    assert leaves_nothing(app, claim)
 
 
 @pytest.mark.parametrize("until", ["start", "end"])

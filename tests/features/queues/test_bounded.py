@@ -219,17 +219,6 @@ def test_the_newest_is_dropped_and_says_so(opened):
     assert policy(app).places_are_right
 
 
-def test_an_id_that_was_dropped_is_free_again(opened):
-    app, load = opened(1, when_full="drop_newest")
-    load.delay()
-    assert load.apply_async(task_id="once").status == "REVOKED"
-    drain(app, ["imports"])
-    again = load.apply_async((3,), task_id="once")
-    assert not again.duplicate
-    drain(app, ["imports"])
-    assert again.get(1) == 3
-
-
 def test_the_limit_is_there_before_any_worker_for_every_way_to_enqueue(url):
     app, load = bounded(url, 1, when_full="reject")
     with closing(app), app.connect() as connection:

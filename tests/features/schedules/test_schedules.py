@@ -3,7 +3,6 @@
 import os
 import random
 import subprocess
-import time
 from collections import Counter
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, timedelta
@@ -297,23 +296,6 @@ def test_what_another_worker_has_begun_to_make_up_for_is_looked_at_again_at_once
         assert second.due() <= clock.monotonic()
         assert second.do(session)
     assert len(rows(app, TASKS)) == 6
-
-
-def test_a_worker_whose_clock_is_an_hour_off_changes_nothing(app, ran, monkeypatch):
-    app.add_periodic("note", every=HOUR)
-    app.add_periodic("note", cron="@hourly", name="cron")
-    real = clock.utcnow
-    for hours in (-1, 1):
-        monkeypatch.setattr(clock, "utcnow", lambda hours=hours: real() + hours * HOUR)
-        monkeypatch.setattr(time, "time", lambda hours=hours: real().timestamp() + hours * 3600)
-        drain(app)
-        assert ran == []
-        assert shown(app, "cron").next - now(app) <= HOUR
-    back(app, HOUR)
-    back(app, HOUR, "cron")
-    drain(app)
-    assert len(ran) == 2
-    assert all(timedelta(0) < row.next - now(app) <= HOUR for row in service.list_schedules(app.database))
 
 
 def test_a_schedule_that_another_transaction_holds_is_looked_at_again(app, ran, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 from support.feeding import change, subscribe
 from support.sql import execute
 
-from fbtasks.features.sources.store.subscriptions import MANY, Backlog, backlogs
+from fbtasks.features.sources.store.subscriptions import backlogs
 
 LEAST, LAST = -9223372036854775807, 9223372036854775807
 
@@ -32,10 +32,6 @@ def halt(app, lane, waits=0):
     )
 
 
-def test_nothing_waits(fed):
-    assert backlog(fed) == Backlog(halted=0, behind=False, lag=None, goes_on=False)
-
-
 @pytest.mark.parametrize("oldest", [LEAST, -5, 0, 7, LAST])
 @pytest.mark.parametrize("turn", [LEAST, 0, 8, LAST])
 def test_the_lag_is_that_of_the_oldest_change_in_whichever_lane(fed, oldest, turn):
@@ -47,12 +43,6 @@ def test_the_lag_is_that_of_the_oldest_change_in_whichever_lane(fed, oldest, tur
     execute(fed, "UPDATE QUEUE_CHANGE SET NEWS = NULL WHERE LANE = ?", oldest)
     assert lag(fed) in (900, 901, 902)
     assert backlog(fed).goes_on
-
-
-def test_other_subscriptions_have_their_own(fed):
-    subscribe(fed, "other", id=2)
-    change(fed, 1, id=2)
-    assert lag(fed) is None
 
 
 def test_what_waits_behind_halted_lanes_alone_does_not_go_on(fed):
@@ -68,12 +58,6 @@ def test_what_waits_behind_halted_lanes_alone_does_not_go_on(fed):
 def test_a_task_that_is_held_behind_a_halted_lane_waits_there(fed):
     halt(fed, 1, waits=1)
     assert backlog(fed)[:2] == (1, True)
-
-
-def test_many_halted_lanes_are_not_counted(fed):
-    for lane in range(MANY + 5):
-        halt(fed, lane)
-    assert backlog(fed).halted == MANY + 1
 
 
 def test_changes_in_many_lanes_are_looked_at_from_the_lane_whose_turn_it_is(fed):

@@ -5,10 +5,8 @@ from collections import Counter
 import pytest
 from support.capture import script
 from support.sources import apply
-from support.sql import execute
 
 from fbtasks import timing as clock
-from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
@@ -124,27 +122,3 @@ def test_schedules_cost_an_idle_worker_nothing_between_their_ticks(app, idle):
     scheduled = idle.run()
     assert more(scheduled, before) == {}
     assert scheduled.total() <= before.total() + 1
-
-
-def test_a_tick_is_two_statements(app, idle):
-    app.add_periodic("nothing", every=3600)
-    with app.database.session() as session:
-        sync_schedules(session, app, app.schedules)
-        execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 HOUR TO NEXT_TIME)")
-        ticks = Ticks(lambda: True)
-        idle.statements.clear()
-        assert ticks.do(session)
-        assert idle.statements == {"ticks": 1, "FBTASKS_SCHEDULES.TICK": 1}
-        assert ticks.due() > clock.monotonic()
-
-
-def test_a_look_reads_each_schedule_once(app):
-    for number in range(SCHEDULES):
-        app.add_periodic("nothing", every=86_400, name=f"daily {number}")
-    with app.database.session() as session:
-        sync_schedules(session, app, app.schedules)
-        ticks = Ticks(lambda: True)
-        ticks.do(session)
-        so_far = reads(session)
-        assert not ticks.do(session)
-        assert reads(session) - so_far <= SCHEDULES + 5

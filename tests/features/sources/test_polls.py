@@ -27,7 +27,6 @@ from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.duty import Polling
 from fbtasks.features.sources.feeds import poll_source
 from fbtasks.features.sources.store import polling
-from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import READ, UPDATE
 from fbtasks.queue import results, tasks
 from fbtasks.queue.operations import workers
@@ -407,14 +406,6 @@ def test_a_failed_row_that_was_deleted_by_hand_is_forgotten(app, handler):
     assert marks(app) == (0, 0)
 
 
-def test_each_row_is_looked_up_by_an_index_or_few_are(app, handler):
-    fill(app, BARE)
-    poller = Poller(app, polls(app, handler, key="ID"))
-    assert poller.polled.most_swept == polling.SWEPT_WITHOUT_INDEX
-    fill(app, "CREATE INDEX INBOX_ID ON INBOX (ID)")
-    assert Poller(app, poller.task).polled.most_swept == polling.SWEPT
-
-
 def test_a_worker_forgets_rows_that_are_gone_once_a_minute(app, handler, stop_clock):
     fill(app, INBOX, *insert(1, 2))
     polls(app, handler)
@@ -538,36 +529,6 @@ def test_a_closed_task_takes_no_rows_and_goes_on_when_it_opens(app, handler, mon
         assert polled.look(session, 5) == 2
 
 
-def test_the_end_of_a_polled_row_wakes_no_worker(app, handler):
-    fill(app, INBOX, *insert(1, 2))
-    poller = Poller(app, polls(app, handler, **STATUS))
-    poller.look(room=1)
-    (number,) = live(app)
-    queue = "fbtasks:queue:default"
-    with (
-        app.database.session() as session,
-        app.database.session() as other,
-        closing(Events(other, [queue, "after"])) as events,
-    ):
-
-        def heard(last="after"):
-            """What was posted until now, or until *last* is."""
-            execute(app, "EXECUTE BLOCK AS BEGIN POST_EVENT 'after'; END")
-            found = set()
-            while not {"after", last} <= found:
-                came = events.wait(20)
-                assert came
-                found.update(came)
-            return found.union(events.wait(0.2))
-
-        heard()
-        session.run(lambda t: tasks.revoke(t, number))
-        session.call("FBTASKS_READER.DISMISS", number)
-        assert heard() == {"after"}
-        assert poller.look(room=1).made == 1  # new work does
-        assert heard(queue) == {"after", queue}
-
-
 def test_one_worker_looks_at_a_time(app, handler):
     fill(app, INBOX, *insert(1))
     poller = Poller(app, polls(app, handler, **STATUS))
@@ -681,18 +642,6 @@ def test_a_date_beyond_the_calendar_fails_its_row_alone(app, handler):
         for number in (-9000, 1000)
     ]
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
-
-
-def test_a_text_in_another_character_set_than_is_said_fails_its_row_alone(app, handler):
-    """Bytes that the named character set does not have, beside those that it has."""
-    fill(app, INBOX.replace("DATA VARCHAR(20)", "DATA VARCHAR(20), A VARCHAR(10) CHARACTER SET NONE"), *insert(1, 2, 3))
-    fill(app, "UPDATE INBOX SET A = IIF(ID = 2, _OCTETS x'61FF', _OCTETS x'61')")
-    polls(app, handler, **STATUS, columns=("DATA", "A"), charset="ASCII")
-    drain(app)
-    drain(app)
-    assert (sorted(handler.seen), statuses(app)) == (["d1", "d3"], {"d1": "D", "d2": "E", "d3": "D"})
-    ((said,),) = rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(300)) FROM QUEUE_HISTORY")
-    assert said.startswith("a row of 'INBOX' cannot be read (key: ID=2): ")
 
 
 def test_the_widest_values_arrive(app, handler):

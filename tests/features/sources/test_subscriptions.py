@@ -259,13 +259,6 @@ def test_a_dropped_table_and_one_that_is_made_anew(project, shop):
     assert listed(project)[1]["problems"] == []
 
 
-TYPO = """
-    @app.on_change("ORDERS", insert=True, when="new.STATSU = 'x'", name="typo")
-    def typo(change):
-        pass
-    """
-
-
 def test_problems_are_told_to_people_by_name_and_wrapped(project, shop):
     project.write(
         PAID

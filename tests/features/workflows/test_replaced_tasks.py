@@ -7,10 +7,10 @@ from support.children import child_executor
 from support.draining import drain
 from support.results import failure
 from support.sql import execute, one, rows
+from support.steps import Steps
 
 from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefinitionError, TaskRevoked, chain, group
 from fbtasks.errors import ConflictError, StatementRefused
-from fbtasks.features.workflows import operations as workflows
 from fbtasks.features.workflows.plan import Plan
 from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -23,32 +23,18 @@ from fbtasks.tasks.call import Call, Claim, Reason, Requeue
 pytestmark = pytest.mark.emptied
 
 
-class Steps:
-    """Tasks of which one replaces itself, by what it was told."""
+class Swaps(Steps):
+    """Of which one replaces itself, by what it was told."""
 
     def __init__(self, app):
-        self.seen, self.by = [], {}
-        self.broken = True
-        make = app.task
+        super().__init__(app)
+        self.by = {}
 
-        @make(name="swap", bind=True)
+        @app.task(name="swap", bind=True)
         def swap(self_, *given):
             self_.replace(self.by[given[-1]])
 
-        @make(name="boom", max_retries=0)
-        def boom(*_):
-            if self.broken:
-                raise ValueError("boom")
-            return "mended"
-
-        @make(name="note")
-        def note(*given):
-            self.seen.append(given)
-
-        self.swap, self.boom, self.note = swap, boom, note
-        self.add = make(name="add")(lambda one, other=0: one + other)
-        self.text = make(name="text")(repr)
-        self.total = make(name="total")(sum)
+        self.swap = swap
         self.by["chain"] = self.add.s(1) | self.add.s(2)
         self.by["one"] = self.add.s(5)
         self.by["chord"] = group(self.add.s(i) for i in range(4)) | self.total.s()
@@ -61,7 +47,7 @@ class Steps:
 
 @pytest.fixture
 def steps(app):
-    return Steps(app)
+    return Swaps(app)
 
 
 def test_the_result_is_that_of_the_new_end(run, steps):
@@ -112,13 +98,6 @@ def test_nothing_of_the_task_is_left(app, steps):
         assert one(app, f"SELECT COUNT(*) FROM {table}") == 0
 
 
-def test_the_workflow_is_shown_with_what_came_before(app, steps):
-    result = (steps.add.s(1) | steps.swap.s("chain") | steps.add.s(1)).delay()
-    drain(app)
-    _, nodes = workflows.find_workflow(app.database, result.id)
-    assert [(level, node.name) for level, node, _ in workflows.outline(nodes)] == [(0, "add")] * 4
-
-
 def test_a_large_payload_of_the_new_end(app, steps):
     steps.by["large"] = steps.text.s("y" * 50_000)
     result = steps.swap.delay("large")
@@ -157,10 +136,6 @@ def replaced(app, steps, which):
     return finished
 
 
-def states(app):
-    return rows(app, "SELECT NAME, STATE FROM QUEUE_TASK ORDER BY ID")
-
-
 @pytest.fixture
 def recorder(app):
     with closing(Recorder(HostLock(app.settings.url), app.features)) as recorder:
@@ -173,10 +148,10 @@ def test_an_outcome_that_comes_twice_or_too_late_changes_nothing(app, steps, rec
     with app.database.session() as session:
         stale = finished._replace(claim=finished.claim._replace(claim_id=0))
         assert [each.task for each in recorder.record(session, 1, [stale], 1)] == [finished.claim.id]
-        assert states(app) == [("swap", 2), ("add", 5)]
+        assert steps.states() == [("swap", 2), ("add", 5)]
         assert recorder.record(session, 1, [finished], 1) == []
         assert recorder.record(session, 1, [finished], 1)[0].stands == 0
-    assert states(app) == [("add", 5), ("add", 5), ("add", 0)]
+    assert steps.states() == [("add", 5), ("add", 5), ("add", 0)]
     drain(app)
     assert result.get(timeout=10) == 4
 
@@ -188,7 +163,7 @@ def test_an_end_that_is_rolled_back_has_replaced_nothing(app, steps, recorder):
         with pytest.raises(KeyError), session.transaction() as transaction:
             recorder._finish(transaction, 1, [finished], recorder._prepare([finished]))
             raise KeyError
-        assert states(app) == [("swap", 2), ("add", 5)]
+        assert steps.states() == [("swap", 2), ("add", 5)]
         session.run(lambda t: tasks.finish(t, 1, 0, [finished._replace(outcome=Requeue(Reason.RETRY, 0, "again"))]))
     drain(app)
     assert result.get(timeout=10) == 4
@@ -216,7 +191,7 @@ def test_one_that_was_to_be_cancelled_is(app, steps, recorder):
     assert result.parent.revoke()
     with app.database.session() as session:
         assert recorder.record(session, 1, [finished], 1) == []
-    assert states(app) == []
+    assert steps.states() == []
     assert isinstance(failure(result.parent), TaskRevoked)
     assert isinstance(failure(result), TaskRevoked)
 

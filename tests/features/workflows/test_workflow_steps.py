@@ -7,6 +7,7 @@ from support.draining import drain
 from support.duties import Keeper
 from support.results import failure
 from support.sql import execute, one, rows
+from support.steps import Steps, claim, finish
 
 from fbtasks import (
     ChordError,
@@ -27,32 +28,9 @@ from fbtasks.testing import eager
 pytestmark = pytest.mark.emptied
 
 
-class Steps:
-    def __init__(self, app):
-        self.seen = []
-        make = app.task
-
-        @make(name="boom", max_retries=0)
-        def boom(*_):
-            raise ValueError("boom")
-
-        @make(name="note", ignore_result=True)
-        def note(*given):
-            self.seen.append(given)
-
-        self.boom, self.note = boom, note
-        self.add = make(name="add")(lambda one, other=0: one + other)
-        self.text = make(name="text")(repr)
-        self.total = make(name="total")(sum)
-
-
 @pytest.fixture
 def steps(app):
     return Steps(app)
-
-
-def states(app):
-    return rows(app, "SELECT NAME, STATE FROM QUEUE_TASK ORDER BY ID")
 
 
 # Links of calls
@@ -74,7 +52,7 @@ def test_links_of_a_call(app, steps, run):
     assert steps.seen == [(3, "a")]
     steps.seen.clear()
     call(add, (1, 2), link=[note.s("a"), note.si("b") | note.s(), group(note.s(1), note.s(2))], countdown=0)
-    assert sorted(map(repr, steps.seen)) == ["('b',)", "(3, 'a')", "(3, 1)", "(3, 2)", "(None,)"]
+    assert sorted(map(repr, steps.seen)) == ["('b',)", "('b',)", "(3, 'a')", "(3, 1)", "(3, 2)"]
     steps.seen.clear()
     result = call(steps.boom, (1,), link=[note.s("never")], link_error=[note.si("told")], task_id=f"mine-{run}")
     assert isinstance(failure(result), ValueError)
@@ -88,7 +66,7 @@ def test_links_of_calls_in_a_transaction_and_of_many(app, steps):
     with app.connect() as connection:
         steps.add.using(connection).apply_async((1, 2), link=steps.note.s())
         connection.rollback()
-        assert states(app) == []
+        assert steps.states() == []
         steps.add.using(connection).apply_async((1, 2), link=steps.note.s())
         connection.commit()
     results = steps.add.delay_many([(1, 1), (2, 2)], link=steps.note.s())
@@ -158,7 +136,7 @@ def test_groups_that_follow_each_other_are_cancelled_at_once(app, steps):
     result.parent._parts = lambda: looked.append(1) or result.parent.results
     assert result.cancel() == 600
     assert len(looked) == 601
-    assert states(app) == []
+    assert steps.states() == []
 
 
 # Middleware
@@ -194,7 +172,7 @@ def test_middleware_lets_each_step_pass_once(app, steps, times):
     app.middleware(Wrong())
     with pytest.raises(EnqueueError, match=f"called next\\(\\) {times} times for 'add'"):
         (steps.add.s(1) | steps.add.s(2)).delay()
-    assert states(app) == []
+    assert steps.states() == []
 
 
 # Limits and order
@@ -216,15 +194,6 @@ def test_ordered_steps_keep_the_order_in_which_they_are_ready(app, steps):
     assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE WHERE USED > 0 OR WAITS = 1") == 0
 
 
-def claim(session, most=100):
-    return session.run(lambda t: tasks.claim(t, 1, "default", most))
-
-
-def finish(session, claims, outcome=None):
-    items = [Finished(each, outcome or Succeeded("application/json", b"%d" % each.id)) for each in claims]
-    assert session.run(lambda t: tasks.finish(t, 1, 0, items)) == []
-
-
 @pytest.mark.parametrize("gates", [1, 2])
 def test_a_step_waits_at_its_gates_when_it_is_ready(app, steps, gates):
     """Awaiting, then held at its gates, then let in by a claim; and its place is free when it has ended."""
@@ -238,16 +207,16 @@ def test_a_step_waits_at_its_gates_when_it_is_ready(app, steps, gates):
         first = []
         while not any(each.id == int(running.id) for each in first):
             first += claim(session)
-        finish(session, [each for each in first if each.name == "add"])
-        assert states(app) == [("limited", 2), ("limited", 4), ("add", 5)]
+        session.run(lambda t: finish(t, [each for each in first if each.name == "add"]))
+        assert steps.states() == [("limited", 2), ("limited", 4), ("add", 5)]
         assert claim(session) == []
-        finish(session, [each for each in first if each.name == "limited"])
+        session.run(lambda t: finish(t, [each for each in first if each.name == "limited"]))
         found = []
         while not found:
             found = claim(session)
         assert [(each.name, each.gated, each.fed) for each in found] == [("limited", True, True)]
-        finish(session, found)
-        assert states(app) == [("add", 0)]
+        session.run(lambda t: finish(t, found))
+        assert steps.states() == [("add", 0)]
     drain(app)
     assert result.get(timeout=10) == 1
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HOLD") == 0
@@ -326,12 +295,12 @@ def test_hooks_are_called_when_a_note_decides_the_group(app, steps):
 def test_a_step_may_expire_when_it_is_ready(app, steps):
     result = (steps.add.s(1) | steps.add.s(1).set(expires=60) | steps.note.si("never")).delay()
     with app.database.session() as session:
-        finish(session, claim(session))
+        session.run(lambda t: finish(t, claim(session)))
     execute(app, "UPDATE QUEUE_TASK SET EXPIRE_TIME = EXPIRE_TIME - 1 WHERE STATE = 0")
     drain(app)
     assert "expired before it began" in str(failure(result.parent))
     assert isinstance(failure(result), TaskRevoked)
-    assert (steps.seen, states(app)) == ([], [])
+    assert (steps.seen, steps.states()) == ([], [])
 
 
 def test_a_member_that_no_worker_knows(app, steps):
@@ -339,7 +308,7 @@ def test_a_member_that_no_worker_knows(app, steps):
         theirs = {name: producer.task(name=name)(lambda *_: None) for name in ("add", "unknown", "text")}
         result = (group(theirs["add"].s(1), theirs["unknown"].s()) | theirs["text"].s()).delay()
         drain(app)
-        assert states(app) == [("unknown", 3), ("text", 5)]
+        assert steps.states() == [("unknown", 3), ("text", 5)]
         assert result.status == "PENDING"
         with app.database.session() as session:
             execute(app, "UPDATE QUEUE_TASK SET CLAIM_TIME = CLAIM_TIME - 30 WHERE STATE = 3")

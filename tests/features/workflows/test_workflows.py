@@ -2,7 +2,6 @@
 
 import gc
 import json
-import threading
 import tracemalloc
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from support.draining import drain
 from support.programs import command_line
 from support.results import failure
 from support.sql import execute, one, rows, table_reads
+from support.steps import Steps, claim, finish
 
 from fbtasks import (
     AsyncResult,
@@ -33,50 +33,9 @@ from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import codec, tasks
 from fbtasks.queue.operations import tasks as services
 from fbtasks.states import State
-from fbtasks.tasks.call import Cancelled, Failed, Finished, Reason, Requeue, Succeeded
+from fbtasks.tasks.call import Cancelled, Failed, Reason, Requeue
 
 pytestmark = pytest.mark.emptied
-
-
-class Steps:
-    """Tasks of an app, and what they were called with."""
-
-    def __init__(self, app):
-        self.app, self.seen = app, []
-        self.broken = True
-        make = app.task
-
-        @make(name="add")
-        def add(one, other=0):
-            return one + other
-
-        @make(name="boom", max_retries=0)
-        def boom(*_):
-            if self.broken:
-                raise ValueError("boom")
-            return "mended"
-
-        @make(name="note", ignore_result=True)
-        def note(*given):
-            self.seen.append(given)
-            return given[0] if given else None
-
-        self.add, self.boom, self.note = add, boom, note
-        self.text = make(name="text")(repr)
-        self.total = make(name="total")(sum)
-
-    def left(self):
-        """Tasks that have not ended, and notes."""
-        return rows(
-            self.app,
-            "SELECT (SELECT COUNT(*) FROM QUEUE_TASK), (SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0) "
-            "FROM RDB$DATABASE",
-        )[0]
-
-    def structure(self):
-        """Links, members and groups."""
-        counts = ", ".join(f"(SELECT COUNT(*) FROM {table})" for table in ("QUEUE_LINK", "QUEUE_NODE", "QUEUE_GROUP"))
-        return rows(self.app, f"SELECT {counts} FROM RDB$DATABASE")[0]
 
 
 @pytest.fixture
@@ -260,16 +219,6 @@ def sessions(app, number):
                 yield [first, *others]
 
 
-def claim(session, most=100):
-    return session.run(lambda t: tasks.claim(t, 1, "default", most))
-
-
-def finish(transaction, claims, outcome=None):
-    """As a worker of the session's own, whose counters are in no other one's way."""
-    items = [Finished(each, outcome or Succeeded("application/json", b"%d" % each.id)) for each in claims]
-    assert tasks.finish(transaction, transaction._session.connection.info.id, 0, items) == []
-
-
 def ready(app):
     return one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'text' AND STATE = 0")
 
@@ -367,14 +316,6 @@ def test_what_follows_is_told_however_a_step_ends(app, steps, end):
     drain(app)
     assert [given[2:] for given in steps.seen] == ([("told",)] if end == "failed" else [])
     assert steps.left() == (0, 0)
-
-
-def test_revoke_of_a_step_cancels_what_follows(app, steps):
-    result = (steps.add.s(1) | steps.add.s(1) | steps.add.s(1)).delay()
-    assert result.parent.revoke()
-    drain(app)
-    assert result.parent.parent.get(timeout=10) == 1
-    assert "was cancelled: cancelled on request" in str(failure(result))
 
 
 def test_a_failed_member_that_is_retried_reopens_what_followed(app, steps):
@@ -505,33 +446,6 @@ def test_errors_in_a_signature(app, steps):
     assert (add.s(1) | none.si()).delay()
     assert repr(add.s(1) | group(add.s(other=2), note.s())) == "add(1) | group(add(other=2), note())"
     assert add.s(1)(2) == 3
-
-
-def test_four_claimers_and_one_body(app, steps):
-    """Each ends its members in small transactions; the last ones of all meet."""
-    results = [(group(steps.add.s(i) for i in range(100)) | steps.text.s()).delay() for _ in range(3)]
-    bodies, errors = [], []
-
-    def work():
-        try:
-            with app.database.session() as session:
-                idle = 0
-                while idle < 20:
-                    claims = claim(session, 3)
-                    idle = 0 if claims or claims.missed else idle + 1
-                    bodies.extend(each.id for each in claims if each.name == "text")
-                    session.run(lambda t, claims=claims: finish(t, claims))
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert sorted(bodies) == sorted(int(each.id) for each in results)
-    assert steps.left() == (0, 0)
 
 
 def test_only_own_tasks_are_made_to_follow(app, steps):
