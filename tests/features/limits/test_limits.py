@@ -9,7 +9,7 @@ from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import Ordered
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import RELEASED, Cancelled, Failed, Reason, Requeue, Succeeded
+from fbtasks.tasks.call import RELEASED, Failed, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -105,10 +105,7 @@ def deleted_while_it_runs(app, claim, end, result):
 
 
 ENDS = {
-    "succeeded": lambda _app, claim, end, _: end(claim()),
-    "kept": lambda _app, claim, end, _: end(claim(), Succeeded("application/json", b"1")),
     "failed": lambda _app, claim, end, _: end(claim(), FAILED),
-    "cancelled": lambda _app, claim, end, _: end(claim(), Cancelled("no")),
     "revoked while it waits": lambda _app, _claim, _end, result: result.revoke(),
     "deleted while it runs": deleted_while_it_runs,
     "deleted while it waits": deleted,
@@ -156,35 +153,6 @@ def test_a_task_that_has_to_wait_gives_its_place_back_and_one_that_was_not_tried
     assert [each.id for each in claim()] == [int(results[next_one].id)]
     if next_one == 0:
         assert state(app, results[1]) == 4
-
-
-def test_scheduled_tasks_wait_when_they_are_due(app, claim, end, session):
-    bill = customer(app, 1)
-    first = bill.apply_async((1,), countdown=60)
-    second = bill.delay(1)
-    running = claim()
-    assert [each.id for each in running] == [int(second.id)]
-    execute(app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE ID = ?", int(first.id))
-    session.run(tasks.promote)
-    assert state(app, first) == 4
-    end(running)
-    assert [each.id for each in claim()] == [int(first.id)]
-
-
-def test_a_failed_task_that_is_put_back_waits_for_its_place(app, claim, end):
-    bill = customer(app, 1)
-    first = bill.delay(1)
-    end(claim(), FAILED)
-    second = bill.delay(1)
-    running = claim()
-    with app.database.session() as session:
-        assert session.call("FBTASKS_OPERATOR.RETRY", int(first.id))
-    assert claim() == []
-    end(running)
-    running = claim()
-    assert [each.id for each in running] == [int(first.id)]
-    end(running)
-    assert second.id not in {str(number) for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK")}
 
 
 def test_a_rate_lets_them_begin_one_after_the_other(app, claim, end, wait_for):

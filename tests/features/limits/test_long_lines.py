@@ -19,8 +19,8 @@ def fill(task, keys, each):
 
 def test_each_claim_finds_something_while_calls_could_run(app, claim, end):
     task = app.task(name="line", ordered="k", ignore_result=True)(lambda k: None)
-    fill(task, 400, 10)
-    left, empty, longest = 4_000, 0, 0
+    fill(task, 200, 10)
+    left, empty, longest = 2_000, 0, 0
     while left:
         claims = claim()
         end(claims)

@@ -1,7 +1,6 @@
 """What limits cost where many tasks wait before them, and under a transaction as old as the whole run."""
 
 import statistics
-import time
 
 import pytest
 from support.held import unread
@@ -51,13 +50,12 @@ class Costs:
 
     def __init__(self, session):
         self._session = session
-        self.rows, self.fetches, self.seconds = {}, {}, {}
+        self.rows, self.fetches = {}, {}
 
     def of(self, what, work, *args, **kwargs):
         """Calls *work*, and returns what that does."""
-        rows, fetches, began = row_reads(self._session), page_fetches(self._session), time.process_time()
+        rows, fetches = row_reads(self._session), page_fetches(self._session)
         found = work(*args, **kwargs)
-        self.seconds[what] = self.seconds.get(what, 0) + time.process_time() - began
         self.fetches[what] = self.fetches.get(what, 0) + page_fetches(self._session) - fetches
         self.rows[what] = self.rows.get(what, 0) + row_reads(self._session) - rows
         return found
@@ -88,7 +86,7 @@ def test_a_claim_beside_many_held_tasks_reads_what_it_takes(app, session, gates,
             assert len(claims) == CLAIM + opened
             running.extend(each for each in claims if each.name == "bill")
             finish(session, [each for each in claims if each.name == "plain"])
-            found.append((costs.rows["claim"], costs.fetches["claim"], costs.seconds["claim"]))
+            found.append((costs.rows["claim"], costs.fetches["claim"]))
         return [statistics.median(each) for each in zip(*found, strict=True)]
 
     cost()
@@ -101,7 +99,6 @@ def test_a_claim_beside_many_held_tasks_reads_what_it_takes(app, session, gates,
     execute(app, BEHIND.format(each=-(-held // waiting)))
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 4") >= held
     many, opening = cost(), cost(10)
-    print("rows, fetches, seconds: nothing held", before, "one each", *one_each, "many", many, opening)
     assert many[0] <= before[0] + 10
     assert many[1] <= 1.1 * before[1]
     assert opening[0] <= 1.1 * one_each[1][0]
@@ -166,8 +163,6 @@ def test_limits_cost_as_much_under_a_transaction_as_old_as_the_run(app, session,
             cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()
         old = flow.run(count)
         watcher.rollback()
-    for what in ("claim", "finish"):
-        print(kind, what, without.fetches[what], old.fetches[what], without.seconds[what], old.seconds[what])
     # Together: without the old transaction versions are collected, by whichever of the two comes first, or by the
     # thread of a server. Of a plain task little is done beside the DELETE, which costs the engine six pages more.
     most = 1.5 if kind == "plain" else 1.3

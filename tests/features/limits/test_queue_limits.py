@@ -5,7 +5,7 @@ from support.sql import execute, one
 
 from fbtasks import FBTasks
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import RELEASED, Failed, Finished, Reason, Requeue, Succeeded
+from fbtasks.tasks.call import RELEASED, Finished, Reason, Requeue, Succeeded
 
 pytestmark = pytest.mark.emptied
 
@@ -59,11 +59,8 @@ def test_no_more_of_the_queue_run_at_once_than_the_limit_says(limited):
 @pytest.mark.parametrize(
     "outcome",
     [
-        Failed("builtins.ValueError", "no"),
         RELEASED,
         Requeue(Reason.PARKED),
-        Requeue(Reason.RETRY, 0.0, "no"),
-        Requeue(Reason.CLOSED, 60.0),
         "deleted by hand",
     ],
 )

@@ -174,16 +174,3 @@ def test_a_table_is_altered(app, url, heard, said, caplog):
     execute(app, "INSERT INTO ORDERS VALUES (4, 1, 7)")
     drain(app)
     assert heard[-1] == (4, None)
-
-
-def test_what_a_dropped_table_has_noted_is_handled(app, heard, caplog):
-    script(app, ORDERS)
-    app.on_change("ORDERS", insert=True, name="paid")(lambda change: heard.append(change.key["ID"]))
-    deploy(app)
-    app.close()
-    execute(app, "INSERT INTO ORDERS (ID) VALUES (1)")
-    app.close()
-    script(app, "DROP TABLE ORDERS")
-    assert told(app, caplog) == ["Subscription paid: its trigger is missing"]
-    drain(app)
-    assert heard == [1]

@@ -4,7 +4,7 @@ import pytest
 from support.capture import listen, script
 from support.draining import drain
 from support.feeding import subscribe
-from support.recorded import capture, change, event, inserts, waiting, when
+from support.recorded import capture, change, inserts, waiting, when
 from support.sql import execute, one, rows
 
 from fbtasks import EnqueueError, TaskDefinitionError
@@ -65,16 +65,6 @@ def test_coalesced_changes_are_one_call_for_each_key(app, heard):
     capture(app, [change("I", 1), change("U", 2), change("D", 1), change("U", 2), change("I", 3)], ordered=False)
     drain(app)
     assert [(each.op, each.key["ID"], each.count) for each in heard] == [("update", 2, 2), ("insert", 3, 1)]
-
-
-def test_events_reach_their_handler(app, heard):
-    feed(app, heard.append, kind="event")
-    capture(app, [event(data={"id": 1}, key="7"), event(data=None)])
-    drain(app)
-    assert sorted((each.name, each.data, each.order_key, each.user) for each in heard if each.data) == [
-        ("paid", {"id": 1}, "7", "ANN")
-    ]
-    assert len(heard) == 2
 
 
 def test_the_request_is_that_of_each_call(app):

@@ -253,6 +253,8 @@ def test_a_dropped_table_and_one_that_is_made_anew(project, shop):
     assert changes(shop) == 1
     worker = project.run("worker", "-A", "proj", "--burst", "-P", "solo")
     assert worker.returncode == 0
+    assert changes(shop) == one(shop, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
+    assert rows(shop, "SELECT * FROM QUEUE_HISTORY WHERE STATE <> 10") == []
     execute(shop, TABLE)
     answer, _ = deployed(project, "apply")
     assert actions(answer) == {"paid": "repair"}

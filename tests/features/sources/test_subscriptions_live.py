@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from contextlib import closing, contextmanager
 
 import pytest
@@ -10,7 +9,6 @@ from support.shop import PAID, TABLE, Writers, actions, deployed, listed
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
-from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance
 
@@ -155,25 +153,3 @@ def _decimal(value):
     from decimal import Decimal
 
     return None if value is None else Decimal(value["__value__"])
-
-
-@pytest.mark.embedded
-def test_a_copy_notes_on_and_gives_out_nothing_until_it_is_adopted(project, shop):
-    project.write(PAID)
-    deployed(project, "apply")
-    execute(shop, "UPDATE QUEUE_DISPATCH SET MARK_ID = 77")
-    shop.close()
-    path = DatabaseURL.parse(project.url).database
-    shutil.copyfile(path, path + ".copy")
-    with closing(FBTasks("copy", f"firebird://{path}.copy")) as copy:
-        execute(copy, "INSERT INTO ORDERS (ID) VALUES (1)")
-        assert changes(copy) == 1
-        project.env["FBTASKS_URL"] = f"firebird://{path}.copy"
-        refused = project.run("worker", "-A", "proj", "-P", "solo", "--burst", check=False)
-        assert refused.returncode == 1
-        assert "fbtasks adopt" in refused.stderr
-        assert one(copy, "SELECT MARK_ID FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID > 0") == 77
-        project.run("adopt", "--yes")
-        assert one(copy, "SELECT MARK_ID FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID > 0") == 0
-        answer, _ = deployed(project, "apply")
-        assert actions(answer) == {"paid": "none"}

@@ -320,16 +320,6 @@ def test_a_member_that_no_worker_knows(app, steps):
         assert result.get(timeout=10) == "[1, 2]"
 
 
-def test_steps_that_ignore_their_results(app, steps):
-    """What is given on is kept until it is given; what nobody is given is not."""
-    ignoring = app.task(name="ignoring", ignore_result=True)(lambda *given: len(given))
-    result = (ignoring.s(1) | group(ignoring.s(2), ignoring.s(3, 4)) | steps.text.s() | ignoring.s()).delay()
-    drain(app)
-    assert result.get(timeout=10) is None
-    assert result.parent.get(timeout=10) == "[2, 3]"
-    assert one(app, f"SELECT COUNT(*) FROM QUEUE_HISTORY WHERE ID = {result.id}") == 0
-
-
 @pytest.mark.usefixtures("url")
 def test_what_follows_is_ready_in_the_transaction_of_the_effects(app, steps):
     execute(app, "CREATE TABLE EFFECT (WHAT VARCHAR(20), N BIGINT)")
