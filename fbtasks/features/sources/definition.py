@@ -3,14 +3,16 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
+from fbtasks.features.sources.kinds import changes
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
 from fbtasks.tasks import declare
 from fbtasks.tasks.declare import Given, given
 
+Kind = Literal["change", "event", "poll"]
 Order = Literal["key", "total"]
 Names = str | Iterable[str]
 order_check: Final = checks.one_of(
@@ -98,6 +100,7 @@ class ChangeSource:
     cannot be what it is, and :class:`TaskDefinitionError` for a definition that can never call its task.
     """
 
+    kind: ClassVar[Kind] = "change"
     table: Annotated[str, checks.text]
     insert: Annotated[bool, checks.flag] = False
     update: Annotated[Given[bool | Names, bool | tuple[str, ...]], _update] = given(False)
@@ -122,3 +125,15 @@ class ChangeSource:
                 f"on_change({self.table!r}) listens to nothing. Give insert=True, update=True, "
                 'update=("COLUMN", ...) or delete=True, or several of them.'
             )
+
+    @property
+    def name(self) -> str:
+        """The table."""
+        return self.table
+
+    def __str__(self) -> str:
+        return f"changes of the table {self.table!r}"
+
+    def read(self, members: Any) -> changes.Change:
+        """Returns the change of a JSON object of the log. Raises :class:`SerializationError` when it is none."""
+        return changes.read(members)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fbtasks import timing as clock
 from fbtasks.errors import SerializationError
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.runs import FedRun, arguments, check_call, members
+from fbtasks.features.sources.runs import FedRun, arguments, members, read
 from fbtasks.features.sources.subscription import Subscription
 from fbtasks.run.inputs import load
 from fbtasks.run.invocation import Calls, Invocation, Part, RunResult
@@ -36,7 +36,10 @@ class FedInvocation(Invocation):
         """One call after the other. Of a transactional task those before a failed one are kept."""
         try:
             given, kwargs = load(self._task.app, run.claim)
-            check_call(self._task.name, kwargs)
+            if kwargs:
+                raise SerializationError(
+                    f"the task {self._task.name!r} takes changes or events, and no argument {next(iter(kwargs))!r}."
+                )
             fed = FedRun(self._task.name, self._subscription, run.claim, given)
         except MemoryError:
             raise
@@ -66,7 +69,7 @@ class FedInvocation(Invocation):
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
         """What the function is given for all members together; what cannot be read is left out."""
-        return arguments(self._subscription, given)
+        return arguments(self._subscription, read(self._subscription, given))
 
     def tries(self, claim: Claim, step: int) -> int:
         """How many tries have ended of what the call is made of."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
@@ -86,39 +86,16 @@ class Backlog(NamedTuple):
     """Whether one waits in a lane that does not stand still."""
 
 
-class Undeployed(NamedTuple):
-    """A definition that the database does not have as the code of a living worker says, and why."""
-
-    app: str
-    name: str
-    """That of its task."""
-    kind: str
-    source: str
-    """The table as the definition has it, or the event."""
-    queue: str
-    problem: str
-
-
-class Kept(NamedTuple):
-    """The name of an event that was raised without a handler."""
+class Unhandled(NamedTuple):
+    """An event that was raised without a handler, and is kept for one to come."""
 
     event: str
     since: datetime
     """When the first of those that are kept was raised."""
     lag: float
     """The seconds since then."""
-
-
-class Unhandled(NamedTuple):
-    """An event that was raised without a handler, and is kept for one to come."""
-
-    event: str
     raised: int
-    """How many of them are kept."""
-    since: datetime
-    """When the first of these was raised."""
-    lag: float
-    """The seconds since then."""
+    """How many of them are kept; 0: they were not counted."""
 
 
 def names(session: Session, numbers: Collection[int]) -> dict[int, str]:
@@ -135,6 +112,11 @@ def read(session: Session) -> list[Row]:
     ]
 
 
+def live(session: Session) -> list[Row]:
+    """The subscriptions that are neither to go nor replaced."""
+    return [row for row in read(session) if row.is_live]
+
+
 def subscribe(
     transaction: Transaction,
     definition: Feed,
@@ -149,11 +131,10 @@ def subscribe(
     *source* is the real name of the table. One that it *succeeds* ends when what it has is done. *as_worker*: the
     handler of an event or a poll, which a worker may write.
     """
-    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
+    given = former, succeeds, definition.source.kind, definition.app, definition.name, source, *definition.values
     try:
-        if as_worker:
-            return int(transaction.value("FBTASKS_SOURCES.HANDLE", *given))
-        return int(transaction.value("FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given))
+        procedure = "FBTASKS_SOURCES.HANDLE" if as_worker else "FBTASKS_SOURCES_OWNER.SUBSCRIBE"
+        return int(transaction.value(procedure, *given))
     except DuplicateKey as error:  # another process says something of the queue for the first time, too
         raise ConflictError(str(error)) from error
 
@@ -176,9 +157,7 @@ def is_done(session: Session, subscription: int) -> bool:
 
 def loads(session: Session) -> dict[int, Load]:
     """What each subscription has, by its id: all of it is counted."""
-    counts = {number: rest for number, *rest in session.read("subscription_tasks")}
-    none = [0, 0, 0, 0]
-    return {number: Load(*rest, *counts.get(number, none)) for number, *rest in session.read("subscription_loads")}
+    return {number: Load(*rest) for number, *rest in session.read("subscription_loads")}
 
 
 def backlogs(session: Session) -> dict[int, Backlog]:
@@ -186,14 +165,10 @@ def backlogs(session: Session) -> dict[int, Backlog]:
     return {number: Backlog(*rest) for number, *rest in session.read("subscription_backlogs")}
 
 
-def unhandled_events(session: Session) -> list[Unhandled]:
-    """Returns the events that are kept and for which there is no subscription."""
-    return [each._replace(since=as_utc(each.since)) for each in map(Unhandled._make, session.read("unhandled_events"))]
-
-
-def unhandled_since(session: Session) -> list[Kept]:
-    """Returns the names of such events, without counting them."""
-    return [Kept(event, as_utc(since), lag) for event, since, lag in session.read("unhandled_since")]
+def unhandled_events(session: Session, *, counted: bool = False) -> list[Unhandled]:
+    """Returns the events that are kept and for which there is no subscription; *counted*: how many of each."""
+    found = session.read("unhandled_events", counted)
+    return sorted(Unhandled(event, as_utc(since), *rest) for event, since, *rest in found)
 
 
 def prune_events(transaction: Transaction) -> int:
@@ -202,16 +177,3 @@ def prune_events(transaction: Transaction) -> int:
     Returns how many; where that is :data:`EVENTS`, there may be more.
     """
     return int(transaction.call("FBTASKS_SOURCES_UPKEEP.PRUNE_EVENTS", KEPT // timedelta(milliseconds=1), EVENTS))
-
-
-def undeployed(session: Session) -> list[Undeployed]:
-    """Returns what workers that are alive have noted of definitions that are not deployed, each once."""
-    return [Undeployed(*row) for row in session.read("undeployed")]
-
-
-def note_undeployed(transaction: Transaction, worker_id: int, found: Iterable[tuple[Feed, str]]) -> None:
-    """Notes definitions of a worker, and why they are not deployed, in the place of what it noted before."""
-    transaction.call("FBTASKS_SOURCES.CLEAR_UNDEPLOYED", worker_id)
-    for each, problem in found:
-        given = each.app, each.name, each.kind, each.source_name[:255], each.queue, each.hash, problem[:2000]
-        transaction.call("FBTASKS_SOURCES.PUT_UNDEPLOYED", worker_id, *given)
