@@ -1,4 +1,4 @@
-"""What several programs may write for the first time at one moment, and what an app finds defined already."""
+"""Inserts definitions that several programs may bring in at one moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_first(
 
 
 def check_known(what: str, found: str | None, wanted: str, bring_in: Callable[[], object]) -> None:
-    """Has *bring_in* define *what* an app defines, when it is not *found*: both definitions are known by their hashes.
+    """Calls *bring_in* when the definition of *what* is not *found*. Definitions are compared by their hashes.
 
     Another one that is there stays: that of a newer program, or one that workers have not brought in yet. Raises
     :class:`EnqueueError` when the database's user may not bring it in.

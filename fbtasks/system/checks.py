@@ -141,7 +141,7 @@ def is_function(value: object) -> bool:
 
 
 def no_class(value: object) -> str:
-    """What a message adds when *value* is a class."""
+    """Returns what a message adds when *value* is a class."""
     return f" {value.__name__} is a class: give an object of it, or a function." if isinstance(value, type) else ""
 
 
