@@ -462,7 +462,7 @@ class FBTasks(AnswersCelery):
 
     @property
     def conf(self) -> Conf:
-        """The settings under the names that they have here and in Celery, to be read; of URLs without the password."""
+        """The settings, to be read: as attributes, or by name."""
         return Conf(self.settings)
 
     @shows(CallOptions)

@@ -8,19 +8,21 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from fbtasks.errors import AuthenticationError, DuplicateKey, EnqueueError
-from fbtasks.firebird.session import INSERT, Session, Transaction
+from fbtasks.firebird.session import INSERT, MOST_ATTEMPTS, Session, Transaction
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _FIRSTS: Final = 5
 
 
-def write_first(session: Session, write: Callable[[Transaction], T]) -> T:
+def write_first(
+    session: Session, write: Callable[[Transaction], T], kind: bytes = INSERT, attempts: int = MOST_ATTEMPTS
+) -> T:
     """Returns what *write* returns, which inserts a row unless it is there; again when another one was the first."""
     for _ in range(_FIRSTS):
         with suppress(DuplicateKey):  # the next time it finds it there
-            return session.run(write, INSERT)
-    return session.run(write, INSERT)
+            return session.run(write, kind, attempts=attempts)
+    return session.run(write, kind, attempts=attempts)
 
 
 def check_known(what: str, found: str | None, wanted: str, bring_in: Callable[[], object]) -> None:
