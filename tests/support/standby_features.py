@@ -11,7 +11,7 @@ from fbtasks.contrib.celery.store.chords import Part
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
 from fbtasks.database import generations, packages
 from fbtasks.features.progress import store as progress
-from fbtasks.features.progress.said import Progress
+from fbtasks.features.progress.store import Progress
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.features.sources import managing as subscriptions

@@ -22,6 +22,8 @@ MOST: Final = 10_000
 """Lines that wait for a stream that takes no more."""
 _FINISH: Final = 2.0
 """Seconds that what waits may take at the end."""
+_GATHER: Final = 0.005
+"""Seconds for which lines are gathered before they are written."""
 _WHOLE: Final = 4096
 """Bytes that a pipe takes in one piece (PIPE_BUF), however many processes write to it."""
 
@@ -35,6 +37,7 @@ class Stream:
 
     def __init__(self, stream: Any, most: int = MOST) -> None:
         self._stream = stream
+        self._file = identities((stream.fileno(),))
         self._most = most
         self._queue: SimpleQueue[bytes] = SimpleQueue()
         self._put = self._written = self._lost = 0
@@ -54,7 +57,7 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> None:
-        """Has it written; a handler's lock sees to it that one thread calls this."""
+        """Queues *text*. The handler's lock sees to it that one thread calls this."""
         if self._put - self._written >= self._most:
             self._lost += 1
             return
@@ -65,16 +68,22 @@ class Stream:
         self._queue.put(text.encode(self._stream.encoding or "utf-8", "backslashreplace"))
 
     def _run(self) -> None:
-        data, many = self._queue.get(), 1
+        more = b""
         while True:
-            more = b"" if self._queue.empty() else self._queue.get()
-            if more and len(data) + len(more) <= _WHOLE:
+            data, many = more or self._next(), 1
+            while (more := b"" if self._queue.empty() else self._queue.get()) and len(data) + len(more) <= _WHOLE:
                 data, many = data + more, many + 1
-                continue
-            with suppress(OSError):
-                write_all(self._stream.fileno(), data)
+            number = self._stream.fileno()
+            if identities((number,)) == self._file:  # else a task has closed it, and its number may be another file's
+                with suppress(OSError):
+                    write_all(number, data)
             self._written += many
-            data, many = more or self._queue.get(), 1
+
+    def _next(self) -> bytes:
+        """Waits for a line, and then for others: to wake this thread for each line costs more than to run a task."""
+        line = self._queue.get()
+        time.sleep(_GATHER)
+        return line
 
     def flush(self) -> None:
         """Nothing: what waits is written as soon as it can be."""

@@ -462,16 +462,18 @@ BEGIN
         WHILE ((BY_ID = 0 AND ROOM > 0) OR (BY_ID = 1 AND IDS <> '')) DO
         BEGIN
             IF (BY_ID = 1) THEN
+            BEGIN
                 SELECT ID, NAME, START_TIME, EXPIRE_TIME, CONTENT_TYPE, PAYLOAD, SUSPECT, CLAIM_MARK,
                         STATE = 2 AND :LIMIT_ID IS NULL
                     FROM QUEUE_TASK WHERE ID = CAST(SUBSTRING(:IDS FROM 1 FOR 19) AS BIGINT)
                     INTO :ID, :NAME, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT, :MORE, :IS_CLAIMED;
+                IDS = SUBSTRING(IDS FROM 20);
+            END
             ELSE IF (PART.AFTER_ID IS NULL) THEN
                 FETCH LATER INTO :ID, :NAME, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT, :MORE;
             ELSE
                 FETCH AT_MOMENT INTO :ID, :NAME, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT, :MORE;
             ID = IIF(ROW_COUNT = 0, NULL, ID);
-            IDS = SUBSTRING(IDS FROM 20);
             IF (ID IS NULL AND BY_ID = 1) THEN  -- it was merged into another one
                 CONTINUE;
             IF (ID IS NULL) THEN
