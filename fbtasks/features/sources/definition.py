@@ -1,4 +1,4 @@
-"""What ``@app.on_change`` listens to, as it is defined: without a database."""
+"""The definition of ``@app.on_change``. Needs no database."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ order_check: Final = checks.one_of(
 _CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _EXAMPLE: Final = "column names"
 SILENT_BYTES: Final = 255
-"""How long a value of a transaction can be, in UTF-8: the names of all tasks that are silenced in it."""
+"""The most bytes of the names of all tasks that are silenced in a transaction, in UTF-8."""
 
 
 SILENT_RULE: Final = (
@@ -46,7 +46,7 @@ def check_silent_name(name: str) -> None:
 
 
 def may_be_silent(name: str) -> bool:
-    """Whether a transaction can be silenced for one task of that name."""
+    """Returns whether a transaction can be silenced for one task of that name."""
     return "," not in name and name != "*" and name == name.strip()
 
 
@@ -57,7 +57,7 @@ def column_names(what: str, value: object) -> tuple[str, ...]:
 
 
 def some_columns(what: str, value: object) -> tuple[str, ...]:
-    """The same, one at least."""
+    """Names of columns, one at least."""
     found = column_names(what, value)
     if not found:
         raise ConfigurationError(f"{what} {checks.shown(value)} names no column. Name one at least, or leave it out.")

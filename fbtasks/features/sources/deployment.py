@@ -26,7 +26,7 @@ class Deployment(Every):
         self._app = app
         self._feeds = app.features["sources"].feeds()
         self._polled = {feed.name for feed in self._feeds if feed.source.kind == "poll" and feed.queue in worker.queues}
-        """Those that this worker polls: what keeps it from that is said where it polls."""
+        """The polls of this worker, which log their own problems."""
         self._command = f"fbtasks subscriptions apply -A {app.path}"
         self._refused: dict[str, str] = {}
         """What was wrong with definitions when they were deployed, by the names of tasks, until that is said."""

@@ -1,4 +1,4 @@
-"""When a worker looks at the tables that it polls: quickly while rows come, and less and less often while none do."""
+"""A worker polls tables: often while rows come, and less and less often while none do."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class TablePoll:
         return found._replace(error=found.error or self._former_error)
 
     def _may_take(self, session: Session) -> bool:
-        """Whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
+        """Returns whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
         window, moment = self.task.window, clock.monotonic()
         if window is not None and moment >= self._turns_at:
             now = results.now(session)
@@ -171,7 +171,7 @@ class TablePoll:
         return self._is_open
 
     def _awaits_former(self, session: Session, polled: Polled) -> bool:
-        """Writes the ends of tasks of former polls. Whether rows of this table are tasks of one, and to be let end."""
+        """Writes the ends of tasks of former polls. Returns whether rows of this table still are tasks of one."""
         self._former_error = None
         for former in list(self._formers):
             if polling.waits(session, former).ends:
@@ -286,16 +286,16 @@ class Polling(Duty):
         return bool(self._polls)
 
     def pending(self) -> bool:
-        """Whether the last look at a table has found something to do, or its tasks have ended since."""
+        """Returns whether a table had something to do the last time, or its tasks have ended since."""
         return any(poll.ended or not poll.is_empty for poll in self._polls)
 
     def due(self) -> float:
-        """When its time comes."""
+        """Returns when the first table is to be looked at."""
         room = self._worker.wanted() > 0
         return min((poll.next_look for poll in self._polls if room or poll.ended), default=math.inf)
 
     def do(self, session: Session) -> bool:
-        """Does it, and sees when there is more to do."""
+        """Polls. Returns whether tasks were made."""
         return self.look(session, self._worker.wanted()) > 0
 
     def look(self, session: Session, room: int) -> int:
@@ -322,7 +322,7 @@ class Polling(Duty):
 
 
 def forget_events(session: Session) -> bool:
-    """Forgets old events without a handler. Whether there may be more.
+    """Forgets old events without a handler. Returns whether there may be more.
 
     Those that were kept until their handler came, or raised while it was registered, are given to it.
     """

@@ -1,4 +1,4 @@
-"""What the code says of tasks that a source feeds, as the database has it."""
+"""Subscriptions as the code says them, in the form that the database keeps."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _note_existing(session: Session, rows: Collection[Row], unsettled: list[Conn
 
 
 def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> list[str]:
-    """Has subscriptions give out nothing; with *silent* they note nothing either.
+    """Pauses subscriptions: they give out nothing. With *silent* they note nothing either.
 
     Returns the names of those that changed. Raises :class:`ConfigurationError` for names that are not known.
     """
@@ -198,7 +198,7 @@ def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> 
 
 
 def resume(database: Database, names: Iterable[str]) -> list[str]:
-    """Has subscriptions go on. Returns the names of those that changed. Raises as :func:`pause` does."""
+    """Ends pauses of subscriptions. Returns the names of those that changed. Raises as :func:`pause` does."""
     return _hold(database, names, None)
 
 
@@ -252,7 +252,7 @@ def _chosen(session: Session, names: Iterable[str]) -> list[Row]:
 
 @contextmanager
 def _owners(session: Session, what: str) -> Iterator[None]:
-    """For the block, which only some may do: the error for others names these."""
+    """Names in an error of the block who may do *what*."""
     try:
         yield
     except AuthenticationError as error:

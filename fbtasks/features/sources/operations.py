@@ -192,7 +192,7 @@ def _open_for(asked: Asked, name: str) -> float:
 
 
 def _standing_still(row: Row, backlog: Backlog) -> list[str]:
-    """What is said of halted lanes, and of what waits for code that is gone."""
+    """Returns sentences on halted lanes, and on changes that wait for code that is gone."""
     said = []
     if backlog.halted:
         are, them = ("is", "it") if backlog.halted == 1 else ("are", "them")

@@ -1,4 +1,4 @@
-"""How tasks that a source feeds are called: until all of it is done, a call fails, or other tasks have their turn."""
+"""Runs a task that a source feeds: one call after the other, until one fails or other tasks have their turn."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class FedInvocation(Invocation):
         return run.returned(whole, None)
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
-        """What the function is given for all members together; what cannot be read is left out."""
+        """Returns the arguments for all members together; what cannot be read is left out."""
         return arguments(self._subscription, read(self._subscription, given))
 
     def tries(self, claim: Claim, step: int) -> int:
-        """How many tries have ended of what the call is made of."""
+        """Returns how many tries have ended of the first member of a call."""
         fed = None if self._task.options.transactional else self._read(claim)
         return claim.try_count if fed is None else fed.tries(step)
 
@@ -84,7 +84,7 @@ class FedInvocation(Invocation):
         return fed.ended(outcome, step, undone=self._task.options.transactional)
 
     def _read(self, claim: Claim) -> FedRun | None:
-        """What *claim* stands for; None when it cannot be read."""
+        """Returns the run of *claim*; None when it cannot be read."""
         try:
             return FedRun(self._task.name, self._subscription, claim, members(claim.payload or b""))
         except (SerializationError, ValueError):

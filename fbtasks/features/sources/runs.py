@@ -1,7 +1,6 @@
-"""What a task that a source feeds is given: the calls that are made of changes or events, and what is left of them.
+"""Runs of changes or events: which calls are made of them, and which go on when a run ends early.
 
-Nothing here runs anything: :mod:`fbtasks.features.sources.run` makes the calls, and a worker asks there what is left
-when the process of a run has ended in the middle of it.
+:mod:`fbtasks.features.sources.run` makes the calls.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ _OPENS: Final = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\[[ \t\r\n]*")
 
 @dataclass(frozen=True, slots=True)
 class Rest(Extra):
-    """What goes on when a run ends before its last call, as payloads."""
+    """The payloads that go on when a run ends before its last call."""
 
     feature: ClassVar[str] = "sources"
     own: bytes | None = None
-    """What the task has from now on; None: what it had."""
+    """That of the task from now on; None: the one it had."""
     next: bytes | None = None
-    """What a new task goes on with, when this one has failed; None: there is none."""
+    """That of a new task, when this one has failed; None: there is none."""
     tries: int | None = None
     """The tries that have ended of the change that *own* begins with; None: it begins as before."""
     next_tries: int = 0
     """The same of *next*."""
 
     def is_sound(self) -> bool:
-        """Whether these are payloads, and numbers."""
+        """Returns whether these are payloads, and numbers."""
         return (
             isinstance(self.own, bytes | None)
             and isinstance(self.next, bytes | None)
@@ -123,11 +122,11 @@ class FedRun:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What the function is called with in all, as its hooks see it for the whole run."""
+        """The arguments of the whole run, as hooks of the task see them."""
         return arguments(self._subscription, self._occurrences)
 
     def tries(self, step: int) -> int:
-        """How many tries have ended of what *step* begins with."""
+        """Returns how many tries have ended of the first member of *step*."""
         return self._claim.try_count if step == 0 else self._tried
 
     def ended(self, outcome: Outcome, step: int, *, undone: bool = False) -> Outcome:
@@ -151,7 +150,7 @@ class FedRun:
         return outcome
 
     def _failed(self, step: int, *, undone: bool) -> Rest | None:
-        """What goes on when *step* has failed for good: it alone is what the task is left with."""
+        """Returns what goes on when *step* has failed for good: the task keeps that step alone."""
         before = [n for each in self.steps[:step] for n in each.numbers] if undone else []
         others = [*before, *self._behind(step)]
         if not others and (step == 0 or undone):

@@ -1,4 +1,4 @@
-"""What feeds a task: a source of the database, and how what comes from it is delivered."""
+"""A subscription of a task: a source of the database, and the options of delivery."""
 
 import re
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class EventSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """How what comes from a source is delivered to its task."""
+    """The options of delivery from a source to its task."""
 
     coalesce: Annotated[bool, checks.flag] = False
     """Whether all that wait under one key are made into one."""

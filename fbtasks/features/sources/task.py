@@ -84,6 +84,6 @@ def define_fed(app: FBTasks, source: type[Source], what: str, given: Mapping[str
 
 
 def _taken(declared: type[T], options: dict[str, Any]) -> T:
-    """What *declared* makes of its options, which are taken out of *options*."""
+    """Takes the options of *declared* out of *options*. Returns what it makes of them."""
     kind: Any = declared
     return kind(**{name: options.pop(name) for name in options_of(kind).keys() & options.keys()})  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ is made inactive, keeps its rights, and is dropped when no connection is left th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from fbtasks.database.values import as_naive_utc
@@ -171,21 +171,21 @@ def note_changed(session: Session) -> None:
 def hold(session: Session, found: Found, held: subscriptions.Held | None) -> None:
     """Pauses or silences a subscription, or with None lets it go on."""
     active = held != "silent" and found.row.is_live
-    _change(session, found, "FBTASKS_SOURCES_ADMIN.HOLD", held, active=active)
+    _change(session, found, lambda t: t.call("FBTASKS_SOURCES_ADMIN.HOLD", found.row.id, held), active=active)
 
 
 def begin_drop(session: Session, found: Found) -> None:
     """Stops a subscription: it notes nothing more, as far as that can be at once, and gives out nothing."""
-    _change(session, found, "FBTASKS_SOURCES_OWNER.SET_STATE", "dropped", active=False)
+    _change(session, found, lambda t: t.call("FBTASKS_SOURCES_OWNER.SET_STATE", found.row.id, "dropped"), active=False)
 
 
-def _change(session: Session, found: Found, procedure: str, value: str | None, *, active: bool) -> None:
-    """Writes the row of a subscription by *procedure*, and switches its trigger in the same transaction."""
+def _change(session: Session, found: Found, write: Callable[[Transaction], object], *, active: bool) -> None:
+    """Writes the row of a subscription by *write*, and switches its trigger in the same transaction."""
     row, trigger = found
     changes = trigger is not None and trigger.active != active
 
     def work(transaction: Transaction) -> None:
-        transaction.call(procedure, row.id, value)
+        write(transaction)
         if changes:
             _switch(transaction, row.id, active=active)
 

@@ -1,4 +1,4 @@
-"""What differs between a definition, the row of its subscription and the trigger. No database is asked."""
+"""Compares a definition with the row of its subscription and with the trigger. Asks no database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``@app.poll_table`` polls, as it is defined: without a database."""
+"""The definition of ``@app.poll_table``. Needs no database."""
 
 from dataclasses import dataclass
 from itertools import product

@@ -1,4 +1,4 @@
-"""What is recorded of a table's changes: a definition that was brought together with the table it names."""
+"""Brings the definition of ``on_change`` together with the description of its table."""
 
 from __future__ import annotations
 

@@ -513,7 +513,7 @@ class Statements:
         return ['"k":', *record(key, map(member, key)), ',"v":', *record(others, map(member, others)), "}"]
 
     def _give_key(self, *, is_kept: bool) -> None:
-        """How the rows of a key are found: by the lane, or by the key that is kept beside it."""
+        """Gives the parts that find the rows of a key: by the lane, or by the key that is kept beside it."""
         given, key = self._given, list(enumerate(self._poll.key))
         lanes = [f"QUEUE_KEY{part}" if is_kept else "QUEUE_LANE" for part, _ in key]
         keys, look_up, keep_keys = [], [], []

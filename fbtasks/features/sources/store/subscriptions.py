@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a subscription has."""
+    """The changes and tasks of a subscription, counted."""
 
     taken: int
     """How many changes or events were made into tasks so far."""
@@ -71,7 +71,7 @@ class Load(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What waits for a subscription, as far as that can be seen without counting it."""
+    """The backlog of a subscription, as far as that can be seen without counting it."""
 
     halted: int
     """Lanes that stand still since a task failed; :data:`MANY` and one more stands for all above."""
@@ -133,14 +133,15 @@ def subscribe(
     """
     given = former, succeeds, definition.source.kind, definition.app, definition.name, source, *definition.values
     try:
-        procedure = "FBTASKS_SOURCES.HANDLE" if as_worker else "FBTASKS_SOURCES_OWNER.SUBSCRIBE"
-        return int(transaction.value(procedure, *given))
+        if as_worker:
+            return int(transaction.value("FBTASKS_SOURCES.HANDLE", *given))
+        return int(transaction.value("FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given))
     except DuplicateKey as error:  # another process says something of the queue for the first time, too
         raise ConflictError(str(error)) from error
 
 
 def erase(session: Session, subscription: int) -> bool:
-    """Deletes what a dropped subscription has, in batches. Whether nothing remains."""
+    """Deletes what a dropped subscription has, in batches. Returns whether nothing remains."""
     while True:
         found = session.call("FBTASKS_SOURCES_OWNER.ERASE_SUBSCRIPTION", subscription, BATCH)
         if found is None:
@@ -151,17 +152,17 @@ def erase(session: Session, subscription: int) -> bool:
 
 
 def is_done(session: Session, subscription: int) -> bool:
-    """Whether nothing waits or runs for a subscription."""
+    """Returns whether nothing waits or runs for a subscription."""
     return not session.read("subscription_busy", *[subscription] * 4)[0][0]
 
 
 def loads(session: Session) -> dict[int, Load]:
-    """What each subscription has, by its id: all of it is counted."""
+    """Counts the changes and tasks of each subscription. Returns the counts by the ids."""
     return {number: Load(*rest) for number, *rest in session.read("subscription_loads")}
 
 
 def backlogs(session: Session) -> dict[int, Backlog]:
-    """What waits for each subscription to changes or events, by its id, at a cost that does not grow with it."""
+    """Returns the backlogs of subscriptions to changes or events, by their ids. The cost does not grow with them."""
     return {number: Backlog(*rest) for number, *rest in session.read("subscription_backlogs")}
 
 
