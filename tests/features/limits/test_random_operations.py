@@ -8,7 +8,6 @@ from support.sql import NOW, execute, one, rows
 from support.variants import slow
 
 from fbtasks import DuplicateTask, Ordered, Unique, debounce
-from fbtasks.features.limits import store as admission
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import RELEASED, Cancelled, Failed, Finished, Reason, Requeue, Succeeded, reason_of
 
@@ -144,7 +143,7 @@ def test_no_limit_is_exceeded_each_call_is_run_and_nothing_is_left(app, session,
     assert one(app, "SELECT COUNT(*) FROM QUEUE_REDIRECT") > 0
     assert rows(app, f"SELECT * FROM {HOLDS}") == []
     execute(app, "DELETE FROM QUEUE_HISTORY")
-    session.run(lambda t: admission.forget_traces(t, 0))  # the failed ones could have been retried until here
+    session.call("FBTASKS_LIMITS.FORGET_TRACES", 0, 2000)  # the failed ones could have been retried until here
     walk.claim(10)
     walk.claim(10)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE WHERE USED + WAITS + HALTED <> 0") == 0

@@ -13,21 +13,20 @@ from support.sources import apply, diff, inspected, listed, register
 from support.sql import NOW, execute, named, one, rows
 
 from fbtasks import FBTasks
-from fbtasks import timing as clock
 from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
+from fbtasks.features.sources.deployment import Deployment
 from fbtasks.features.sources.duty import forget_events
 from fbtasks.features.sources.kinds import changes
 from fbtasks.features.sources.store import subscriptions as event_store
 from fbtasks.features.sources.store.subscriptions import BATCH
-from fbtasks.features.sources.undeployed import Undeployed
 from fbtasks.firebird import connections
 from fbtasks.queue import tasks
 from fbtasks.queue.operations.workers import get_health
-from fbtasks.queue.register import processes
+from fbtasks.tasks import formats
 from fbtasks.url import DatabaseURL
 
 
@@ -56,7 +55,7 @@ def claim(app, from_start=1):
 def logged(app, number=1):
     found = rows(app, "SELECT LANE, DATA, LARGE FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = ? ORDER BY ID", number)
     return [
-        (lane, changes.load(data or (large if isinstance(large, bytes) else large.read())))
+        (lane, changes.read(formats.load_json(data or (large if isinstance(large, bytes) else large.read()))))
         for lane, data, large in found
     ]
 
@@ -602,25 +601,22 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
     assert (row.state, row.version, row.problems) == ("active", 1, [])
 
 
-def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app, as_role):
+def test_the_roles_of_workers_and_operators_see_what_is_not_deployed(app, as_role, caplog):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    worker = as_role("worker")
-    worker.on_change("T", name="changed", insert=True, when="new.ID > 0")(id)
-    found = service.diff(
-        as_role("operator").database, "test", worker.features["sources"].feeds()
-    )  # it may look, and not compile conditions
+    worker, operator = as_role("worker"), as_role("operator")
+    for each in (worker, operator):
+        each.on_change("T", name="changed", insert=True, when="new.ID > 0")(id)
+    # They may look, and not compile conditions.
+    found = service.diff(operator.database, "test", operator.features["sources"].feeds())
     assert ([step.name for step in found.changes], found.problems) == (["changed"], {})
     worker.path = "shop"
     with worker.database.session() as session:
-        given = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0}
-        number = session.run(lambda t: processes.register(t, "worker", name="w", **given))
-        sources = Undeployed(worker, Worker(id=number))
-        sources.begin(session)
-        sources.do(session)
-        (told,) = get_health(as_role("operator").database, 300).problems["sources"]
-        assert told.problem == "it has no trigger yet (fbtasks subscriptions apply -A shop)"
-        session.call("FBTASKS_WORKER.UNREGISTER", number)
-    assert get_health(app.database, 300).problems["sources"] == []
+        duty = Deployment(worker, Worker())
+        duty.begin(session)
+        duty.do(session)
+    assert caplog.messages == ["Subscription changed: it has no trigger yet. Run: fbtasks subscriptions apply -A shop"]
+    (told,) = get_health(operator.database, 300).problems["sources"]
+    assert str(told) == "subscription changed (app test): it has no trigger yet (fbtasks subscriptions apply)"
 
 
 def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role):
@@ -643,30 +639,12 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
             with pytest.raises(AuthenticationError):
                 session.run(lambda t, s=statement: t.script(named(s)))
     with worker.database.session() as session:
-        assert service.find_stale(session, "test", app.features["sources"].feeds()) == ({}, [])
+        assert applying.undeployed(session, "test", app.features["sources"].feeds()) == {}
 
 
 def test_a_producer_reads_no_subscriptions(app, as_role):
     with pytest.raises(AuthenticationError):
         as_role("producer").database.use(source_service.list_sources)
-
-
-def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app, caplog, monkeypatch):
-    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    subscribe(app)
-    keeper = Keeper(app)
-    with app.database.session() as session:
-        keeper.turn(session)
-        assert caplog.messages == []
-        session.run(lambda t: t.script("ALTER TRIGGER QUEUE_ON_1 INACTIVE"))
-        keeper.turn(session)  # not within the minute
-        assert caplog.messages == []
-        now = clock.monotonic()
-        monkeypatch.setattr(clock, "monotonic", lambda: now + 60)
-        keeper.turn(session)
-    assert caplog.messages == [
-        "Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A MODULE"
-    ]
 
 
 def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_active(app, monkeypatch):
