@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +54,7 @@ def test_the_connection_string() -> None:
         ("firebird://u:p@h/srv/data/x.fdb", "firebird://u:***@h:3050//srv/data/x.fdb"),
         ("firebird://h//tmp/x.fdb", None),
         ("firebird://h/alias", None),
-        ("firebird://h/x.fdb", None),
         ("firebird://h/../x.fdb", None),
-        ("firebird://h/C:/data/x.fdb", None),
         ("firebird:///tmp/x.fdb", None),
     ],
 )
@@ -71,17 +68,12 @@ def test_a_relative_path_on_a_server_was_perhaps_meant_from_its_root(text: str, 
     [
         "",
         "queue.fdb",
-        "/data/queue.fdb",
         "postgresql://host/db",
-        "firebird:",
         "firebird://",
-        "firebird:///",
         "firebird:///data/",
-        "firebird://host",
         "firebird://host/",
         "firebird://host:port/alias",
         "firebird://host:99999/alias",
-        "firebird://[::1/alias",
         "firebird:///data/q#1.fdb",
         "firebird:///data/q.fdb?colour=red",
         "firebird:///data/q.fdb?charset",
@@ -95,10 +87,8 @@ def test_what_is_no_url_of_ours_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "given"),
     [
-        ("firebird://ANNA@/data/q.fdb", "a user"),
         ("firebird://ANNA:secret@/data/q.fdb", "a user"),
         ("firebird://:3051/data/q.fdb", "a port"),
-        ("firebird:///data/q.fdb?role=CLERK", "role="),
         ("firebird:///data/q.fdb?auth_plugins=Srp256&charset=UTF8", "auth_plugins="),
         ("firebird://ANNA@/data/q.fdb?role=CLERK", "a user and role="),
     ],
@@ -140,31 +130,6 @@ def test_the_options_come_back(role: str) -> None:
     assert DatabaseURL.parse(str(url)) == url
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "postgresql://u:SECRET@host/db",
-        "firebird://u:SECRET@host",
-        "firebird://u:SECRET@host:port/alias",
-        "firebird://u:SEC@RET@host",
-        "firebird://u:SECRET/RET@host/x#",
-        "firebird://u:SECRET#RET@host/x",
-        "firebird://u:SECRET?RET@host/x",
-        "firebird://u@x:SECRET@host",
-        "firebird://u:12?RET=1@host/x",
-        "firebird://u:12#RET@host/x",
-        "firebird://u:SECRET@\u2100/x",
-        "u:SECRET@host/db",
-        "firebird:u:SECRET@host/db",
-    ],
-)
-def test_the_password_is_in_no_message(text: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        DatabaseURL.parse(text)
-    assert "SEC" not in str(caught.value)
-    assert "RET" not in str(caught.value)
-
-
 BEHIND_A_LOGIN = [
     "firebird://ann:{}@db.example/x",
     "firebird://ann:{}@db.example:3051//srv/x.fdb?role=R",
@@ -200,6 +165,10 @@ def parsed(text: str) -> tuple[str, str]:
     return "", str(url) + repr(url) + url.dsn
 
 
+@example("firebird://ann:{}@db.example/x", ["12", "?"], 1)
+@example("firebird://ann:{}@db.example/x", ["12", "#"], 2)
+@example("firebird://ann:{}@db.example/x", ["@", "\u2100"], 0)
+@example("firebird://ann:{}@db.example/x", ["/", "@"], 1)
 @given(st.sampled_from(BEHIND_A_LOGIN), st.lists(st.sampled_from([*PIECES, "@"]), max_size=4), st.integers(0, 4))
 def test_no_part_of_a_password_is_in_a_message_or_in_what_is_shown(form: str, pieces: list[str], at: int) -> None:
     pieces.insert(at, "Zq7")
@@ -223,10 +192,7 @@ def test_nor_where_the_host_was_forgotten(form: str, pieces: list[str], at: int)
     [
         ("firebird://u:SECRET@db.example:port/x", "firebird://..."),
         ("mysql://u:SECRET@db.example/x", "mysql://db.example..."),
-        ("mysql://db.example", "mysql://db.example"),
-        ("firebird://u:SECRET@[::1]:x/y", "firebird://..."),
         ("mysql://u:SECRET@[::1]:1/y", "mysql://[::1]..."),
-        ("firebird://u:SECRET/x", "firebird://..."),
         ("u:SECRET@host/x", "..."),
     ],
 )
@@ -258,35 +224,12 @@ def test_the_url_is_the_one_given_then_the_environments_then_a_file_here(
     assert resolve_url("firebird:///data/queue.fdb") == FILE
 
 
-@pytest.mark.parametrize("name", ["default", "a", "9", "_x", "mail.high:eu-1", "q" * 63])
-def test_a_queue_name(name: str) -> None:
-    assert queue_name("queue", name) == name
-
-
-@pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "é", "q" * 64, "a\n", "a\0", None, 5, b"x"])
+@pytest.mark.parametrize("name", ["", ".x", "a b", "é", "q" * 64, "a\n", None])
 def test_what_is_no_queue_name(name: Any) -> None:
+    assert queue_name("queue", "_mail.high:eu-1") == "_mail.high:eu-1"
+    assert queue_name("queue", "9" * 63) == "9" * 63
     with pytest.raises(ConfigurationError, match="is not a queue name"):
         queue_name("queue", name)
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"default_queue": "a b"}, "queue name"),
-        ({"queues": frozenset({"a b", "default"})}, "queue name"),
-        ({"queues": frozenset({"mail"})}, "default_queue"),
-        ({"queues": frozenset()}, "default_queue"),
-        ({"payload_limit": 0}, "payload_limit"),
-        ({"pool_size": 0}, "pool_size"),
-        ({"pool_timeout": 0}, "pool_timeout"),
-        ({"result_expires": timedelta(0)}, "result_expires"),
-        ({"failed_expires": timedelta(-1)}, "failed_expires"),
-        ({"unknown_task_timeout": timedelta(0)}, "unknown_task_timeout"),
-    ],
-)
-def test_a_setting_that_cannot_be_used_is_refused_with_its_name(options: Any, what: str) -> None:
-    with pytest.raises(ConfigurationError, match=what):
-        Settings("test", url=FILE, **options)
 
 
 def test_only_an_embedded_database_is_migrated_unasked() -> None:
@@ -295,11 +238,3 @@ def test_only_an_embedded_database_is_migrated_unasked() -> None:
     assert not Settings("test", url=server).migrates
     assert Settings("test", url=server, auto_migrate=True).migrates
     assert not Settings("test", url=FILE, auto_migrate=False).migrates
-
-
-@given(st.sets(st.from_regex(r"[a-z][a-z0-9.]{0,10}", fullmatch=True), min_size=1))
-def test_the_default_queue_is_one_of_the_declared_ones(names: set[str]) -> None:
-    assume("default" not in names)
-    with pytest.raises(ConfigurationError):
-        Settings("test", url=FILE, queues=frozenset(names))
-    assert Settings("test", url=FILE, queues=frozenset({*names, "default"})).queues

