@@ -41,15 +41,8 @@ def test_eager(tmp_path):
             bad.get()
         assert [result.get() for result in double.delay_many([(1,), (2,)])] == [2, 4]
         assert app.send_task("double", (3,)).get() == 6
+        assert asyncio.run(double.delay(4).aget(timeout=0)) == 8
     assert not app.always_eager
     assert double.request.eager is False
     app.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_eager_results_are_awaited_too(tmp_path):
-    app = FBTasks("eager", f"firebird://{tmp_path}/none.fdb")
-    double = app.task(name="double")(lambda x: 2 * x)
-    with eager(app):
-        assert asyncio.run(double.delay(4).aget(timeout=0)) == 8
     assert list(tmp_path.iterdir()) == []

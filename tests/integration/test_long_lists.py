@@ -55,9 +55,3 @@ def test_a_long_list_takes_no_more_memory_than_a_short_one(project, app, count):
     found = json.loads(written)
     assert len({row["id"] for row in found}) == count
     assert written == json.dumps(found, indent=2) + "\n"
-
-
-@pytest.mark.embedded
-def test_a_list_of_nothing_is_one_in_json_too(project, app):
-    app.migrate()
-    assert peak(project, "--json")[1] == "[]\n"

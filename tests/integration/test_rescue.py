@@ -14,7 +14,7 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
-from fbtasks.tasks.call import RELEASED, Failed, Finished, Stale
+from fbtasks.tasks.call import Failed, Finished, Stale
 from fbtasks.url import DatabaseURL
 
 LONG = 1e6
@@ -134,22 +134,6 @@ def test_of_two_that_fail_a_task_the_one_that_does_not_see_the_other_yet_finds_i
     items = [Finished(claim, Failed("E", "m"), 0.0) for claim in claims]
     assert run(app, lambda t: tasks.finish(t, 1, 0, items)) == [Stale(int(second.id), 0)]
     assert sorted(errors(app)) == ["E", "other"]
-
-
-def test_any_of_several_queues(app):
-    app.migrate()
-
-    def ready(*queues):
-        return app.database.use(lambda session: tasks.any_ready(session, queues))[0]
-
-    assert not ready("a", "b", "c")
-    app.send_task("t", queue="b")
-    assert ready("a", "b", "c")
-    assert ready("b")
-    assert not ready("a", "bb", "c")
-    (claim,) = run(app, lambda t: tasks.claim(t, 1, "b", 1))
-    assert not ready("a", "b", "c")
-    run(app, lambda t: tasks.finish(t, 1, 0, [Finished(claim, RELEASED, 0.0)]))
 
 
 @pytest.fixture

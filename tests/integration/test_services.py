@@ -8,7 +8,6 @@ from support.listing import tasks_in
 from support.sql import execute, one, table_reads
 
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
-from fbtasks.database import operations as database
 from fbtasks.database.schema import migrations
 from fbtasks.queue import results
 from fbtasks.queue import tasks as store
@@ -18,6 +17,8 @@ from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.tasks.serialize import Payload, json_value
 from fbtasks.testing import drain
+
+pytestmark = pytest.mark.emptied
 
 
 @pytest.fixture
@@ -86,20 +87,22 @@ ENDED = """
 """60 failed tasks: 50 that ended in one millisecond, and 10 in a later one."""
 
 
-@pytest.mark.parametrize("bounds", [{}, {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime.now(UTC)}])
-@pytest.mark.parametrize("names", [{}, {"queue": "mail", "name": "shop.send"}])
-def test_tasks_that_ended_in_one_millisecond_are_on_one_page_each(shop, names, bounds):
+BOUNDS = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime.now(UTC)}
+
+
+@pytest.mark.parametrize("wanted", [{}, {"queue": "mail", "name": "shop.send", **BOUNDS}], ids=["all", "some"])
+def test_tasks_that_ended_in_one_millisecond_are_on_one_page_each(shop, wanted):
     shop.migrate()
     execute(shop, ENDED)
     shop.send.apply_async((1,), queue="mail")  # makes the queue known
     found, more = [], True
     while more:
-        page, more = tasks_in(shop, State.FAILED, limit=7, offset=len(found), **names, **bounds)
+        page, more = tasks_in(shop, State.FAILED, limit=7, offset=len(found), **wanted)
         found += page
     assert sorted(row.id for row in found) == list(range(1, 61))
     assert [row.finish_time.day for row in found] == [3] * 10 + [2] * 50
     with closing(shop.database.open()) as session:
-        list(results.listing(session, State.FAILED, Filter(limit=7, **names, **bounds)))
+        list(results.listing(session, State.FAILED, Filter(limit=7, **wanted)))
         assert table_reads(session, "QUEUE_HISTORY") == (0, 7), "no more than it shows, in the order of the index"
 
 
@@ -128,6 +131,8 @@ def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop):
     claim(shop, worker)
     shop.send.apply_async((4,), task_id="waits", countdown=3600)
 
+    (row,) = workers.list_workers(shop.database)
+    assert (row.id, row.name, row.queues, row.running, row.lease_left > 0) == (worker, "w@host", ("default",), 1, True)
     changes = tasks.cancel(shop.database, ["runs", "waits", "good"])
     assert outcomes(changes) == {
         "runs": ("requested", "running"),
@@ -155,13 +160,13 @@ def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop):
     assert failed.status == "PENDING"
 
 
-@pytest.mark.parametrize("change", [tasks.retry, tasks.cancel, tasks.discard])
-def test_nothing_is_changed_when_an_id_does_not_exist(shop, change):
+def test_nothing_is_changed_when_an_id_does_not_exist(shop):
     ended, waits = shop.send.delay(1, fail=True), None
     drain(shop)
     waits = shop.send.delay(2)
-    with pytest.raises(TaskNotFound, match="'nosuch'"):
-        change(shop.database, [ended.id, waits.id, "nosuch"])
+    for change in (tasks.retry, tasks.cancel, tasks.discard):
+        with pytest.raises(TaskNotFound, match="'nosuch'"):
+            change(shop.database, [ended.id, waits.id, "nosuch"])
     assert (ended.status, waits.status) == ("FAILURE", "PENDING")
 
 
@@ -229,27 +234,6 @@ def test_health_tells_which_queues_are_not_served_or_wait_too_long(shop):
     assert workers.get_health(shop.database, 7200.0).overdue == {}
 
 
-def test_workers_are_listed_with_what_they_run(shop):
-    worker = add_worker(shop)
-    shop.send.delay(1)
-    claim(shop, worker)
-    (row,) = workers.list_workers(shop.database)
-    assert (row.id, row.name, row.queues, row.running, row.lease_left > 0) == (worker, "w@host", ("default",), 1, True)
-
-
-def test_what_has_been_kept_long_enough_is_pruned(url):
-    app = FBTasks("kept", url, result_expires=timedelta(hours=1), failed_expires=timedelta(hours=3))
-    add = app.task(name="add", max_retries=0)(lambda a, b: a + b)
-    add.delay_many([(1, 1), (1, "1")])
-    drain(app)
-    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-2 HOUR TO FINISH_TIME)")
-    assert sum(tasks.prune(app.database)) == 1
-    assert len(tasks_in(app, State.FAILED)[0]) == 1
-    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-2 HOUR TO FINISH_TIME)")
-    assert sum(tasks.prune(app.database)) == 1
-    app.close()
-
-
 @pytest.mark.embedded
 @pytest.mark.no_database
 def test_a_database_is_migrated_once(url):
@@ -263,29 +247,3 @@ def test_a_database_is_migrated_once(url):
     assert app.migrate() == []
     assert workers.list_workers(app.database) == []
     app.close()
-
-
-def test_a_copy_is_found_and_adopted(app):
-    assert database.find_copy(app.database) is None
-    execute(app, "UPDATE QUEUE_IDENTITY SET DATABASE_PATH = '/elsewhere/queue.fdb'")
-    assert "restored or moved (it was /elsewhere/queue.fdb before)" in database.find_copy(app.database)
-    database.adopt(app.database)
-    assert database.find_copy(app.database) is None
-
-
-def test_roles_are_granted_and_revoked(app):
-    def changed(change, *users):
-        return {found.user: found.changed for found in change(app.database, "worker", users)[0]}
-
-    assert changed(database.grant, "ann", '"web-app"') == {"ANN": True, "web-app": True}
-    assert changed(database.grant, "ann", "bob") == {"ANN": False, "BOB": True}
-    assert changed(database.revoke, "ann", "eve") == {"ANN": True, "EVE": False}
-    unknown = database.grant(app.database, "producer", ["nosuch"])[1]
-    with app.database.session() as session:
-        sees_users = not app.settings.url.embedded and len(session.read("users")) > 1
-    assert unknown == (["NOSUCH"] if sees_users else [])
-    with pytest.raises(ConfigurationError, match="PUBLIC"):
-        database.grant(app.database, "worker", ["eve", "public"])
-    with pytest.raises(ConfigurationError, match="unknown role 'admin'"):
-        database.grant(app.database, "admin", ["eve"])
-    assert changed(database.revoke, "eve") == {"EVE": False}

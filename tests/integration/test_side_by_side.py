@@ -1,8 +1,5 @@
 """Tasks of one queue that share what a worker has: none is kept from running by what others have waiting."""
 
-import time
-from collections import Counter
-
 import pytest
 from support.sql import execute, page_fetches
 from support.variants import slow
@@ -72,25 +69,6 @@ def test_a_claim_does_not_grow_with_events_of_few_keys(app, session, claim, end)
         cost[name] = page_fetches(session) - before
         end(running)
     assert cost["many"] <= GROWS * cost["few"]
-
-
-@pytest.mark.slow
-def test_a_rate_is_not_spent_on_tasks_of_a_paused_queue(app, claim, end):
-    app.limit("fast", rate="50/s")
-    send = app.task(name="send", limits="fast", ignore_result=True)(lambda: None)
-    for queue in ("paused", "open"):
-        send.delay_many([()] * 60, queue=queue)
-        end(claim(queue=queue))
-    pausing.pause(app.database, ["paused"])
-    taken = Counter()
-    until = time.monotonic() + 1
-    while taken["open"] < 5 and time.monotonic() < until:
-        for queue in ("paused", "open"):
-            claims = claim(queue=queue)
-            taken[queue] += len(claims)
-            end(claims)
-    pausing.resume(app.database, ["paused"])
-    assert (taken["open"], taken["paused"], len(claim(queue="paused")) <= 2) == (5, 0, True)
 
 
 def test_a_place_is_not_given_to_a_task_of_a_paused_queue(app, claim, end):
