@@ -1,4 +1,4 @@
-"""The app: settings, tasks and database put together, and the one place that knows which features there are."""
+"""The app: puts settings, tasks and database together. The one place that knows which features there are."""
 
 from __future__ import annotations
 
@@ -145,14 +145,14 @@ class Periodic(TaskOptions, TickOptions):
 
 @dataclass(frozen=True)
 class AddPeriodic(ScheduleOptions):
-    """All that ``app.add_periodic()`` takes, as for :class:`Periodic`."""
+    """The arguments of ``app.add_periodic()``, as for :class:`Periodic`."""
 
     task: Task[..., Any] | str
 
 
 @dataclass(frozen=True)
 class QueueArguments(QueueLimits, QueueOptions):
-    """All that ``app.queue()`` takes. No record of it is made: signatures and type checkers have it from here."""
+    """The arguments of ``app.queue()``. No record is made: signatures and type checkers have them from here."""
 
     name: str
 
@@ -185,11 +185,11 @@ class TaskDecorator(Protocol[O]):
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def __get__(self, app: Any, owner: Any = None, /) -> TaskDecorator[O]:
-        """The same as a method of *app*."""
+        """Returns the decorator as a method of *app*."""
 
 
 def decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
-    """Has a function or method of ``**options`` show those that are *declared*, to people and to type checkers."""
+    """Gives a function or method of ``**options`` the signature of those that are *declared*."""
     return shows(declared)
 
 
@@ -269,7 +269,7 @@ class FBTasks(AnswersCelery):
 
     @cached_property
     def fed_options(self) -> type[Any]:
-        """The same of tasks that a source feeds."""
+        """The options of tasks that a source calls."""
         return self._options(FedTaskOptions, "fed_options")
 
     def _options(self, base: Any, member: str) -> type[Any]:
@@ -296,7 +296,7 @@ class FBTasks(AnswersCelery):
 
     @typed(Periodic)
     def periodic(self, *unnamed: Any, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Has workers call a task again and again: ``@app.periodic(cron="@daily")`` above ``@app.task``, or alone.
+        """Calls a task periodically: ``@app.periodic(cron="@daily")`` above ``@app.task``, or alone.
 
         On a function alone it takes the options of a task as well. A task may have any number of them, each with a
         ``name=`` of its own. Workers bring them into the database when they start, as does ``fbtasks migrate -A``.
@@ -306,7 +306,7 @@ class FBTasks(AnswersCelery):
 
     @typed(AddPeriodic)
     def add_periodic(self, task: Task[..., Any] | str, **options: Any) -> Schedule:
-        """The same without a decorator: ``app.add_periodic(report, every=timedelta(hours=1), args=(7,))``.
+        """Calls a task periodically: ``app.add_periodic(report, every=timedelta(hours=1), args=(7,))``.
 
         *task* may be the name of another app's task. Raises what :meth:`periodic` raises.
         """
@@ -462,7 +462,7 @@ class FBTasks(AnswersCelery):
 
     @property
     def conf(self) -> Conf:
-        """The settings under the names that they have here and in Celery, to be read; of URLs without the password."""
+        """The settings, to be read: as attributes, or by name."""
         return Conf(self.settings)
 
     @shows(CallOptions)
@@ -570,7 +570,7 @@ class FBTasks(AnswersCelery):
         return task
 
     def silence(self, connection: Any, *names: str) -> None:
-        """Has the open transaction of *connection* call no tasks for its changes, or none of the tasks *names*.
+        """Suppresses, in the open transaction of *connection*, the tasks that its changes call, or those of *names*.
 
         For bulk loads, and for changes that a task makes itself. It holds until the transaction ends, and adds to what
         was silenced before. A name may be that of another app's task. Tasks that are defined with ``always=True`` are

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Worker(Protocol):
-    """What a feature may ask of a worker."""
+    """The interface of a worker for features."""
 
     turn: HostLock
     """To be held around a transaction that changes rows which many workers change."""
@@ -47,7 +47,7 @@ class Worker(Protocol):
         """Whether events of the database are known to arrive; else they are made up for by looks."""
 
     def watch(self, name: str, ended: Callable[[], None]) -> None:
-        """Has *ended* called when ends of the task *name* have been recorded."""
+        """Calls *ended* whenever outcomes of the task *name* have been recorded."""
 
 
 class Duty:
@@ -142,7 +142,7 @@ class Every(Duty):
 
 
 class Deployed(NamedTuple):
-    """What a feature has brought into the database."""
+    """The definitions that a feature has brought into the database."""
 
     changes: Sequence[Any] = ()
     """For ``fbtasks migrate --json``."""
@@ -155,7 +155,7 @@ class Deployed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a feature says of one task. Sentences are without a full stop, and may end with ``: fbtasks COMMAND``."""
+    """A feature's facts about one task. Sentences have no full stop, and may end with ``: fbtasks COMMAND``."""
 
     why: Sequence[str] = ()
     """What keeps it from running."""
@@ -166,7 +166,7 @@ class Told(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What ``fbtasks health`` asks."""
+    """The question of ``fbtasks health``."""
 
     max_age: float
     """Seconds for which a task may be ready."""
@@ -194,7 +194,7 @@ class Problem(NamedTuple):
 
 
 class Feature:
-    """What an app has beside the core. One object serves one app. Every member may be left out."""
+    """A feature of an app, beside the core. One object serves one app. Every member may be left out."""
 
     name: ClassVar[str]
     """Small letters, digits and ``_``; a database has one feature of a name."""
@@ -261,7 +261,7 @@ class Feature:
         return call
 
     def ready(self, batch: Batch | None) -> None:
-        """Has the database know what *batch* needs before it is written, in transactions of its own.
+        """Brings what *batch* needs into the database before it is written, in transactions of its own.
 
         None: the app connects, and may write anything.
         """
@@ -290,7 +290,7 @@ class Feature:
         return claim
 
     def before_record(self, items: Sequence[Finished]) -> None:
-        """Has the database know what outcomes of its own need, in transactions of its own, before they are recorded."""
+        """Brings what its own outcomes need into the database, in transactions of its own, before they are recorded."""
 
     def record(
         self,
@@ -320,7 +320,7 @@ class Feature:
         return []
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
-        """What *worker* does for the feature now and then."""
+        """Returns the duties of *worker* for the feature."""
         return ()
 
     # For deployment and operators.
@@ -397,7 +397,7 @@ class Features:
         return "".join(f" {name} " for name in self._features)
 
     def which(self, member: str) -> tuple[Any, ...]:
-        """Those that have a *member* of their own."""
+        """Returns those that have a *member* of their own."""
         base = getattr(Feature, member)
         return tuple(each for each in self if getattr(type(each), member) is not base)
 

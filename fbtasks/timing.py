@@ -72,7 +72,7 @@ class Backoff:
         return pause
 
     def wait(self) -> float:
-        """The same; notes when they are over."""
+        """Returns the next pause, and notes when it is over."""
         pause = self.next()
         self.until = monotonic() + pause
         return pause
@@ -84,7 +84,7 @@ class Backoff:
 
 
 class Quiet:
-    """Has each thing said at most once in so many seconds."""
+    """Limits how often the same thing is logged: once in so many seconds."""
 
     __slots__ = ("_seconds", "_until")
 

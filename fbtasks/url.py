@@ -76,7 +76,7 @@ class DatabaseURL:
 
     @property
     def rooted(self) -> DatabaseURL | None:
-        """The same with its path from the root of the server's file system; None unless it is a relative path.
+        """The URL with its path from the root of the server's file system; None unless it is a relative path.
 
         A word without a slash may be an alias of the server's. What begins with a drive is a path on Windows.
         """

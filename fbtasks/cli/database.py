@@ -74,7 +74,11 @@ def adopt(command: Command, promoted: bool, yes: bool) -> None:
 def grant(command: Command, role: str, users: tuple[str, ...], revoke: bool) -> None:
     """Let users of a server enqueue, work or operate, and no more than that."""
     changes, unknown = (service.revoke if revoke else service.grant)(command.database, role, users)
-    text = "\n".join(_sentence(change, role, revoke) for change in changes)
+    if revoke:
+        done, before = f"has lost the role {role}.", f"did not have the role {role}."
+    else:
+        done, before = f"has the role {role} now.", f"had the role {role}; it is up to date."
+    text = "\n".join(f"{change.user} {done if change.changed else before}" for change in changes)
     command.answer({"role": role, "revoked": revoke, "users": changes}, text)
     for name in unknown:
         say(f"Note: the server has no user {name} yet. In SQL: CREATE USER {name} PASSWORD '...'", err=True)
@@ -84,10 +88,3 @@ def grant(command: Command, role: str, users: tuple[str, ...], revoke: bool) -> 
             "effect when a server opens the database.",
             err=True,
         )
-
-
-def _sentence(change: service.RoleChange, role: str, revoke: bool) -> str:
-    name = change.user
-    if revoke:
-        return f"{name} has lost the role {role}." if change.changed else f"{name} did not have the role {role}."
-    return f"{name} has the role {role} now." if change.changed else f"{name} had the role {role}; it is up to date."

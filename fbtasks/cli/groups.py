@@ -120,14 +120,7 @@ class CommandGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise _no_option(error) from None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command."""
-        try:
-            return super().invoke(ctx)
-        except click.NoSuchOption as error:
-            raise _no_option(error) from None
+            raise no_option(error) from None
 
 
 def _no_such(ctx: click.Context, module: str, place: str, why: str) -> Exception:
@@ -143,7 +136,7 @@ def _no_such(ctx: click.Context, module: str, place: str, why: str) -> Exception
     raise AssertionError(place)
 
 
-def _no_option(error: click.NoSuchOption) -> click.UsageError:
+def no_option(error: click.NoSuchOption) -> click.UsageError:
     """Returns the error for an option that does not exist, with what to use instead."""
     from fbtasks.tasks.celery_words import instead
 

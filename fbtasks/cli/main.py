@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
-from fbtasks.cli.groups import CommandGroup, app_option
+from fbtasks.cli.groups import CommandGroup, app_option, no_option
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
 from fbtasks.system.threads import end_by_signals
@@ -28,25 +28,20 @@ class Program(CommandGroup):
         """Runs the command."""
         try:
             return super().invoke(ctx)
-        except FBTasksError as error:
+        except click.NoSuchOption as error:
+            raise no_option(error) from None
+        except Exception as error:
+            ours = isinstance(error, FBTasksError)
+            if not ours and isinstance(error, click.ClickException | click.Abort | click.exceptions.Exit | OSError):
+                raise  # click answers these, a pipe that was closed among them
             if ctx.params.get("debug"):
-                _say_traceback(ctx)
-            say(f"Error: {error}", err=True)
+                import traceback
+
+                say(traceback.format_exc().rstrip(), err=True)  # Python would print what the error says as it is
+                ctx.exit(1)
+            said = f"{error}" if ours else f"{type(error).__name__}: {error}. With --debug the traceback is shown."
+            say(f"Error: {said}", err=True)
             ctx.exit(next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1))
-        except (click.ClickException, click.Abort, click.exceptions.Exit, OSError):
-            raise  # click answers these, a pipe that was closed among them
-        except Exception as error:  # noqa: BLE001  # shown, and the exit code says it
-            if ctx.params.get("debug"):
-                _say_traceback(ctx)
-            say(f"Error: {type(error).__name__}: {error}. With --debug the traceback is shown.", err=True)
-            ctx.exit(1)
-
-
-def _say_traceback(ctx: click.Context) -> NoReturn:
-    import traceback
-
-    say(traceback.format_exc().rstrip(), err=True)  # not raised: Python would print what the error says as it is
-    ctx.exit(1)
 
 
 @click.group(

@@ -1,4 +1,4 @@
-"""What several commands share: options, and their types."""
+"""Options that several commands have, and their types."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def command(function: Callable[..., None]) -> click.Command:
 
 
 def announce(app: FBTasks, indent: str = "") -> FBTasks:
-    """Has *app* say on the standard error what it creates. Returns it."""
+    """Makes *app* print on the standard error what it creates. Returns it."""
     app.database.tell = lambda text: say(f"{indent}{text}", err=True)
     return app
 

@@ -1,4 +1,4 @@
-"""The one way out of the command line: text and JSON in which nothing is left that a terminal would obey.
+"""Prints text and JSON, with an escape for all that a terminal would obey.
 
 Names, errors, tracebacks and results come from tasks, and tasks have them from the world.
 """

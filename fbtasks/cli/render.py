@@ -31,6 +31,10 @@ def _elapsed(row: TaskRow) -> str | None:
     return None if row.elapsed_ms is None else span(row.elapsed_ms / 1000)
 
 
+def _lanes(row: TaskRow) -> str:
+    return ", then ".join(row.waits_for)
+
+
 def _could_run_since(row: TaskRow) -> datetime:
     """Returns when the task was enqueued, or when its time had come."""
     return max(row.raise_time, row.start_time)
@@ -49,7 +53,7 @@ _LISTS: Final[dict[State, list[Column]]] = {
     State.CANCELLED: [_ENDED, _ELAPSED, column("REASON", "line", "error_msg")],
     State.RUNNING: [_ELAPSED, column("WORKER", "name")],
     State.READY: _WAITING,
-    State.HELD: [_PRIORITY, ("FOR", "word", lambda r: ", then ".join(r.waits_for)), *_WAITING[1:]],
+    State.HELD: [_PRIORITY, ("FOR", "word", _lanes), *_WAITING[1:]],
     State.AWAITING: [_PRIORITY],
     State.SCHEDULED: [_PRIORITY, column("DUE", "ago", "start_time"), _LAST_ERROR],
     State.PARKED: [_PRIORITY, column("PARKED", "ago", "claim_time"), _LAST_ERROR],
@@ -80,7 +84,7 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
         "NAME": row.name,
         "STATE": row.state.name.lower(),
         "QUEUE": row.queue,
-        "WAITS FOR": _waits_for(row) if row.waits_for else None,
+        "WAITS FOR": f"{_lanes(row)} (for {since(_could_run_since(row))})" if row.waits_for else None,
         **{name.upper(): text or None for name, (text, _) in found.facts.items()},
         "PRIORITY": row.priority,
         "ARGUMENTS": arguments,
@@ -100,10 +104,6 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
     say_problems([("It waits", found.why)])
     if trace:
         say(f"\n{trace.rstrip()}")
-
-
-def _waits_for(row: TaskRow) -> str:
-    return f"{', then '.join(row.waits_for)} (for {since(_could_run_since(row))})"
 
 
 _QUEUE: Final[list[Column]] = [

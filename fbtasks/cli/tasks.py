@@ -16,9 +16,9 @@ from fbtasks.queue.operations import queues, tasks
 from fbtasks.system.showing import count
 
 
-def _report(changes: tasks.TaskChanges, what: str, as_json: bool, hint: str = "") -> None:
+def _report(command: Command, changes: tasks.TaskChanges, what: str, hint: str = "") -> None:
     """Prints what was changed. Raises an error that names the tasks that were refused, with the reason and *hint*."""
-    if as_json:
+    if command.as_json:
         print_json({"count": changes.count, "tasks": changes.tasks})
     else:
         for change in changes.requested:
@@ -46,7 +46,7 @@ def retry(
     if not all_failed and (queue, task_name, since) != (None, None, None):
         raise click.UsageError("--queue, --name and --since go with --all-failed.")
     if not all_failed:
-        _report(tasks.retry(command.database, task_ids), "put back", command.as_json)
+        _report(command, tasks.retry(command.database, task_ids), "put back")
         return
     wanted = tasks.Filter(queue=queue, name=task_name, since=since_time(since))
     total = tasks.retry_failed(command.database, wanted, command.code)
@@ -57,14 +57,14 @@ def retry(
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 def discard(command: Command, task_ids: tuple[str, ...]) -> None:
     """Delete finished tasks for good."""
-    _report(tasks.discard(command.database, task_ids), "discarded", command.as_json, hint="; see: fbtasks cancel")
+    _report(command, tasks.discard(command.database, task_ids), "discarded", "; see: fbtasks cancel")
 
 
 @command
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 def cancel(command: Command, task_ids: tuple[str, ...]) -> None:
     """Cancel tasks: waiting ones at once; running ones are stopped by their worker."""
-    _report(tasks.cancel(command.database, task_ids), "cancelled", command.as_json)
+    _report(command, tasks.cancel(command.database, task_ids), "cancelled")
 
 
 @command
@@ -78,9 +78,7 @@ def purge(command: Command, queue: str | None, yes: bool) -> None:
         )
     if not yes:
         (row,) = queues.list_queues(command.database, queue, command.code)
-        click.confirm(
-            f"Delete {count(row.waiting, 'waiting task')} of queue {queue!r}?", abort=True, err=command.as_json
-        )
+        command.confirm(f"Delete {count(row.waiting, 'waiting task')} of queue {queue!r}?")
     total = _deleted(queues.purge(command.database, queue, command.code), "task")
     command.answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.")
 
@@ -95,7 +93,7 @@ def prune(command: Command) -> None:
 _PAUSE: Final = 0.2
 """Seconds between two looks of a terminal."""
 _REST: Final = "\x1b[K"
-"""Has a terminal empty the rest of the line."""
+"""Empties the rest of a terminal's line."""
 
 
 def _deleted(numbers: Iterable[int], what: str) -> int:

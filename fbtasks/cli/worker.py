@@ -157,7 +157,7 @@ def _checked(name: str) -> str:
 
 
 def _facts(app: FBTasks, options: WorkerOptions) -> dict[str, object]:
-    """Returns what is said of a worker when it starts."""
+    """Returns what a worker prints when it starts."""
     return {
         "app": app.name,
         "url": app.settings.url,

@@ -33,7 +33,7 @@ _NO_TRANSACTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the database answered to a statement."""
+    """The answer of the database to a statement."""
 
     columns: tuple[str, ...] = ()
     """The names of the columns; empty when the statement returns no rows."""
@@ -82,7 +82,7 @@ class Statements:
         return answer
 
     def cancel(self) -> None:
-        """Has the database end the statement that runs; from another thread."""
+        """Cancels the statement that runs; from another thread."""
         with suppress(Exception):  # none runs, or the connection is gone
             watchdog.cancel(self._connection)
 

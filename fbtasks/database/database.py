@@ -211,7 +211,7 @@ class Database:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Those that the database is to have; one that is used as it was found: those of them that it has."""
+        """The features that the database is to have; of one that is used as it was found, those that it has."""
         if not self.as_found:
             return self._features
         self.make_ready(create=False)

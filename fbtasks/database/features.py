@@ -1,4 +1,4 @@
-"""What features have in a database: their SQL, read from their folders and compared with what is there.
+"""Compares the SQL of features with what the database has of them.
 
 Of a feature of this distribution each generation has packages. Another one has a package that is made once, with the
 version of the feature behind its name: so a migration by an app that lacks the feature goes on calling it.

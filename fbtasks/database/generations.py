@@ -40,7 +40,7 @@ def current(session: Session) -> int:
 
 
 def use(session: Session, number: int) -> None:
-    """Has the queries of *session* name the packages of a generation. None of them has been prepared there yet."""
+    """Uses the packages of a generation in *session*, which has prepared no query yet."""
     session.generation = number
     session.queries = queries(number)
 

@@ -71,7 +71,7 @@ class Hook(NamedTuple):
         return "\n".join((*_lines(f"PROCEDURE {self.name}{given}"), *_lines(f"RETURNS ({results})" if results else "")))
 
     def body(self, answering: Sequence[Answering]) -> str:
-        """What the procedure does where these features answer the hook, from ``DECLARE`` or ``BEGIN`` on."""
+        """Returns the body of the procedure that calls these features, from ``DECLARE`` or ``BEGIN`` on."""
         asks_first = any(each.word == "FIRST" for each in self.results)
         merges = len(answering) > 1 and bool(self.results) and not asks_first
         lines = [f"    DECLARE ONE_{each.name} {each.kind};" for each in self.results] if merges else []

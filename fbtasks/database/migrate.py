@@ -109,7 +109,7 @@ def check(session: Session, found: int | None) -> None:
 
 
 class Applied(NamedTuple):
-    """What a migration has done."""
+    """The result of a migration."""
 
     versions: list[int]
     """Those of the core that it has applied."""
@@ -402,7 +402,7 @@ def check_identity(session: Session) -> None:
 
 
 def refuse_copy(transaction: Transaction, url: DatabaseURL) -> None:
-    """The same, in a transaction of the caller's."""
+    """Raises :class:`ForeignDatabaseError` as :func:`check_identity` does, in a transaction of the caller's."""
     guid, path = transaction.rows("database_identity")[0]
     known = transaction.rows("identity")
     if known and known[0][0] == guid and (known[0][1] == path or is_at(url, known[0][1])):

@@ -15,7 +15,7 @@ from fbtasks.firebird.session import Session
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """What a change of a role did for one user."""
+    """The effect of a change of a role for one user."""
 
     user: str
     """The name as the server has it."""

@@ -57,7 +57,7 @@ class Part(NamedTuple):
         return typed(self.read(name)) if self.is_ours else self.read(name)
 
     def read(self, name: str) -> str:
-        """The same as it is written."""
+        """Returns the text of one of its files as it is written."""
         path = self.folder / name
         return path.read_text("utf-8") if path.is_file() else ""
 
@@ -196,7 +196,7 @@ def steps(part: Part = CORE) -> tuple[Step, ...]:
 
 
 def made(statement: str) -> Iterator[Made]:
-    """What a statement of a script makes: an object whose name others may have, and the named constraints in it."""
+    """Returns what a statement of a script creates: an object, and the named constraints in it."""
     if match := _CREATE.match(statement):
         yield Made(match[1].upper(), match[2].upper())
     if "TABLE" in statement.partition("(")[0].upper():
@@ -213,7 +213,7 @@ def named_queries(generation: int) -> dict[str, str]:
 
 @cache
 def grants(*parts: Part) -> tuple[Right, ...]:
-    """What each role may do, as each ``grants.sql`` of *parts* says; with all of this distribution, when none is given.
+    """Returns the grants of each role, of *parts*; of all of this distribution when none is given.
 
     Raises :class:`ConfigurationError` for a file that cannot be one.
     """

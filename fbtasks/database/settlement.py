@@ -1,4 +1,4 @@
-"""What takes effect once although the answer to its COMMIT was lost: the number of its transaction tells.
+"""Resolves commits whose answer was lost: the number of the transaction tells whether it took effect.
 
 The plain path pays nothing for it. The procedure that writes also returns the number of its transaction, and a
 transaction of kind ``ENQUEUE`` or ``PUBLISH`` is recorded as rolled back when it was.

@@ -76,7 +76,7 @@ def connect(
 
 
 def _enter(connection: Any, url: DatabaseURL) -> Facts:
-    """What the database of a new connection says of itself."""
+    """Returns the facts of the database of a new connection."""
     with watchdog.guard(connection, embedded=url.embedded):
         if url.embedded:
             with mutex_repair.entering(library.lock_directory(url)):  # the right moment for this process's engine
@@ -93,7 +93,7 @@ def database_exists(url: DatabaseURL) -> bool:
 
 
 def find_the_dead(url: DatabaseURL) -> None:
-    """Has the embedded engine find out which processes have died that had connections; a server knows.
+    """Lets the embedded engine find out which processes with connections have died; a server knows.
 
     Who has died stays in MON$ATTACHMENTS until somebody wants a lock that he had, as each new connection does. With
     what only reads MON$ that may be never.

@@ -1,4 +1,4 @@
-"""What happens around a fork, and what its child must not use: the connections that the parent had open.
+"""Guards forks: the child must not use the connections that the parent had open.
 
 Each connection is noted here while it is open. A child that used one, or merely closed it, would lose commits of its
 parent's without an error.
@@ -40,7 +40,7 @@ _hooks: list[_Hook] = []
 
 
 def register(*, before: Act | None = None, in_parent: Act | None = None, in_child: Act | None = None) -> None:
-    """Has these called around each fork: each time in the order in which they were registered.
+    """Registers functions that are called around each fork, in the order of registration.
 
     A method is held weakly, so its object may go; in a child it is kept from the garbage collector, for what it holds
     is the parent's. An exception in one does not keep the others from being called.

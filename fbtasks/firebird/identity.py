@@ -42,7 +42,7 @@ MARK_SIZE: Final = _FILE.size + _KEY_SIZE
 
 
 class Facts(NamedTuple):
-    """What a database says of itself."""
+    """The facts of a database."""
 
     version: float
     """Of the engine that serves it."""
@@ -163,7 +163,7 @@ class KnownDatabase:
         self._met_another = False
 
     def keep(self, told: Callable[[], bytes] = lambda: b"") -> None:
-        """Has all connections be to one database: that of the first one, or the one whose mark *told* returns, if any.
+        """Keeps all connections to one database: that of the first one, or the one whose mark *told* returns, if any.
 
         For a process that works on what was claimed there. Without this a replaced file is followed: the connections
         to the old one are closed when they are idle, and the new one is made ready as at the first use.

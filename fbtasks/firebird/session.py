@@ -85,7 +85,7 @@ class Transaction:
             return _downloads(cursor.fetchall(), self._moved) if cursor.description else []
 
     def parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The same, *size* rows at a time: for a list that may be long, of a query without long BLOBs."""
+        """Yields the rows of a query, *size* at a time: for a list that may be long, without long BLOBs."""
         with Translated(self._url), closing(self._cursor()) as cursor:
             cursor.execute(self._queries[name] + more, params)
             watchdog.moved()
@@ -94,12 +94,12 @@ class Transaction:
                 yield rows
 
     def compile(self, sql: str) -> None:
-        """Has the engine compile *sql*, which is not run. Raises :class:`StatementRefused` when that fails."""
+        """Compiles *sql* without running it. Raises :class:`StatementRefused` when that fails."""
         with Translated(self._url), closing(self._cursor()) as cursor:
             cursor.prepare(sql).free()
 
     def packed(self, name: str, data: bytes) -> bytes:
-        """What the procedure *name*, which takes a string and returns one, returns for *data*; see PackedCall."""
+        """Calls the procedure *name*, which takes a string and returns one; see PackedCall."""
         with Translated(self._url):
             calls = self._statements("packed")
             call = calls.get(name)
@@ -127,7 +127,7 @@ class Transaction:
         return statement
 
     def _statements(self, kind: str) -> dict[str, Any]:
-        """What is kept of *kind* for this connection, ours or a guest's."""
+        """Returns the statements of *kind* that are kept for this connection, ours or the application's."""
         if self._session is not None:
             return self._session.statements[kind]
         return _guests.setdefault(self.driver._connection(), {"packed": {}, "prepared": {}})[kind]
@@ -185,7 +185,7 @@ class Transaction:
 
 
 def database_info(connection: Any, *codes: str) -> tuple[Any, ...]:
-    """What a database says of itself, by the names of the driver's ``DbInfoCode``."""
+    """Returns facts of a database, by the names of the driver's ``DbInfoCode``."""
     from firebird.driver.types import DbInfoCode
 
     with Translated():
@@ -325,7 +325,7 @@ class Session:
     def call(
         self, procedure: str, *params: object, kind: bytes = UPDATE, point: str = "", attempts: int = MOST_ATTEMPTS
     ) -> Any:
-        """What :meth:`Transaction.call` returns, in a transaction of its own, like :meth:`run`."""
+        """Calls a procedure as :meth:`Transaction.call` does, in a transaction of its own, like :meth:`run`."""
         return self.run(lambda transaction: transaction.call(procedure, *params), kind, point, attempts)
 
     def sql(self, statement: str, *params: object) -> list[tuple[Any, ...]]:
@@ -338,7 +338,7 @@ class Session:
             return transaction.rows(name, *params, more=more)
 
     def read_in_parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The same, *size* rows at a time. No other one is read from this session before the last of them."""
+        """Yields the rows of a query, *size* at a time. This session reads nothing else before the last of them."""
         with self.transaction(READ) as transaction:
             yield from transaction.parts(name, *params, more=more, size=size)
 
@@ -364,7 +364,7 @@ class Session:
         return True
 
     def cancel_statement(self) -> None:
-        """Has the database end the statement that runs on this connection; from another thread."""
+        """Cancels the statement that runs on this connection; from another thread."""
         self._from_outside(watchdog.cancel)
 
     def kill(self) -> None:
@@ -408,7 +408,7 @@ class Session:
 
 
 def _let_triggers_write(manager: Any, error: StatementRefused) -> None:
-    """Has read-only transactions of *manager* be writable from now on. Raises *error* unless it comes of that.
+    """Makes read-only transactions of *manager* writable from now on. Raises *error* unless it comes of that.
 
     A trigger of the application's ON TRANSACTION START or COMMIT writes, and the engine calls it in read-only
     transactions too. Other connections keep these, which cost no page write.

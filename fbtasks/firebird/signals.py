@@ -37,7 +37,7 @@ _given_back = False
 
 
 class _Symbol(ctypes.Structure):
-    """What ``dladdr`` tells of an address (``Dl_info``)."""
+    """The answer of ``dladdr`` for an address (``Dl_info``)."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),
@@ -86,7 +86,7 @@ def _hold(libc: Any) -> None:
 
 
 def _give_back(libc: Any) -> list[signal.Signals]:
-    """Has the program's handlers answer again. Returns the signals that came. A handler that is set meanwhile stays."""
+    """Restores the program's handlers. Returns the signals that came. A handler that was set meanwhile stays."""
     came = []
     for number, action in _held.items():
         handler = _handler(_action(libc, number))

@@ -125,14 +125,14 @@ def moved() -> None:
 
 
 def cancel(connection: Any) -> None:
-    """Has the engine end the statement that runs on *connection*, with an error in its thread."""
+    """Cancels the statement that runs on *connection*: its thread gets an error."""
     from firebird.driver import CancelType
 
     connection._att.cancel_operation(CancelType.RAISE)
 
 
 def forget_cancel(connection: Any) -> None:
-    """Has the engine forget a :func:`cancel` that came when nothing ran; else it ends the next statement."""
+    """Drops a :func:`cancel` that came when nothing ran; else it would end the next statement."""
     from firebird.driver import CancelType
 
     for kind in (CancelType.DISABLE, CancelType.ENABLE):

@@ -109,7 +109,7 @@ def pack_extras(extras: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def steps_at(now: datetime) -> bytes:
-    """What stands before the records of steps for FBTASKS_PRODUCER.ENQUEUE_PACKED, all of which have the time *now*."""
+    """Returns the prefix of records of steps for FBTASKS_PRODUCER.ENQUEUE_PACKED: all have the time *now*."""
     return b"@" + f"{now:%Y-%m-%d %H:%M:%S}.{now.microsecond // 100:04}".encode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""Calls on their way into the queue: made from arguments and options, and written in one transaction."""
+"""Makes calls from arguments and options, and enqueues them in one transaction."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Enqueuer:
         using: Any = None,
         ids: Callable[[Any], Sequence[Enqueued]] = list,
     ) -> T:
-        """Has *write* write *batch*, as :meth:`enqueue` does. Returns what it returned, and raises what that raises.
+        """Calls *write* to write *batch*, as :meth:`enqueue` does. Returns its result, and raises what that raises.
 
         *write* returns the number of the transaction as well, for ``settlement``. *ids* makes the calls' ids of what it
         returned.
@@ -136,12 +136,12 @@ class Enqueuer:
                 batch.until_written.close()
 
     def make_ready(self, batch: Batch | None) -> None:
-        """Has the database know what features need for *batch*, or (None) for all that the app may write."""
+        """Brings what features need for *batch* into the database; None: for all that the app may write."""
         for feature in self._readying:
             feature.ready(batch)
 
     def commit(self, write: Callable[[Transaction], tuple[T, int | None]]) -> T:
-        """Has *write* write in a transaction of its own, in a database that is ready. Returns what it returned.
+        """Calls *write* in a transaction of its own, in a database that is ready. Returns its result.
 
         Raises :class:`InDoubt` when the answer of the commit was lost, and the database is away for too long.
         """

@@ -1,4 +1,4 @@
-"""What several programs may write for the first time at one moment, and what an app finds defined already."""
+"""Inserts definitions that several programs may bring in at one moment."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from fbtasks.errors import AuthenticationError, DuplicateKey, EnqueueError
-from fbtasks.firebird.session import INSERT, Session, Transaction
+from fbtasks.firebird.session import INSERT, MOST_ATTEMPTS, Session, Transaction
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _FIRSTS: Final = 5
 
 
-def write_first(session: Session, write: Callable[[Transaction], T]) -> T:
+def write_first(
+    session: Session, write: Callable[[Transaction], T], kind: bytes = INSERT, attempts: int = MOST_ATTEMPTS
+) -> T:
     """Returns what *write* returns, which inserts a row unless it is there; again when another one was the first."""
     for _ in range(_FIRSTS):
         with suppress(DuplicateKey):  # the next time it finds it there
-            return session.run(write, INSERT)
-    return session.run(write, INSERT)
+            return session.run(write, kind, attempts=attempts)
+    return session.run(write, kind, attempts=attempts)
 
 
 def check_known(what: str, found: str | None, wanted: str, bring_in: Callable[[], object]) -> None:
-    """Has *bring_in* define *what* an app defines, when it is not *found*: both definitions are known by their hashes.
+    """Calls *bring_in* when the definition of *what* is not *found*. Definitions are compared by their hashes.
 
     Another one that is there stays: that of a newer program, or one that workers have not brought in yet. Raises
     :class:`EnqueueError` when the database's user may not bring it in.

@@ -1,4 +1,4 @@
-"""What holds tasks back, as the database has it: the lanes of owners that have not let a task in."""
+"""Reads what holds tasks back: the lanes of limits and subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one door through which outcomes reach the database: of many tasks together, or of one with its effects."""
+"""Records outcomes: of many tasks together, or of one task with its effects."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Recorder:
         return stale + tasks.finish(transaction, worker_id, self._stat_slot, items)
 
     def _prepare(self, items: Sequence[Finished]) -> _ByFeature:
-        """Has the database know what outcomes of features need: outside of the transaction that writes them.
+        """Brings what outcomes of features need into the database, before the transaction that writes them.
 
         Returns those of *items* that features record, by their names.
         """

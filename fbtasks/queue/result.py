@@ -93,7 +93,7 @@ class AsyncResult(AnswersCelery, Generic[R]):
 
     @property
     def result(self) -> Any:
-        """What the task has come to: its result, or the exception that :meth:`get` would raise.
+        """The result of the task, or the exception that :meth:`get` would raise.
 
         While it runs, what it has said last by ``self.update_state``; else None. Nothing is waited for.
         """
@@ -143,7 +143,7 @@ class AsyncResult(AnswersCelery, Generic[R]):
         return self._end(wait, timeout, propagate=propagate)
 
     async def aget(self, timeout: float | None = None) -> R:
-        """The same for coroutines: the event loop goes on meanwhile, and the wait may be cancelled.
+        """Waits for the result in a coroutine. The event loop goes on meanwhile, and the wait may be cancelled.
 
         All coroutines that wait for results of the app share one thread, which asks the database for all at once.
         """
@@ -196,7 +196,7 @@ class AsyncResult(AnswersCelery, Generic[R]):
         return self.app.database.use(read)
 
     def _progress(self) -> tuple[str, bytes] | None:
-        """What the task says while it runs: a word, and JSON. None: nothing."""
+        """Returns the state and the JSON that the running task has set; None: it has set none."""
         return None
 
     def _value_or_error(self, stored: Stored) -> R | BaseException:

@@ -1,4 +1,4 @@
-"""What the database tells of tasks: states, outcomes, and the lists that operators look at."""
+"""Reads states, outcomes, and the lists of operators."""
 
 from __future__ import annotations
 

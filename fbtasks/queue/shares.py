@@ -1,4 +1,4 @@
-"""How a worker divides itself among its queues, as ``fbtasks worker -Q mail:3=2,reports`` says."""
+"""Parses the weights and limits of a worker's queues, as in ``fbtasks worker -Q mail:3=2,reports``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHOLE: Final = re.compile(r"[0-9]{1,4}")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one queue has of a worker."""
+    """The weight and the limit of a queue in one worker."""
 
     weight: int = 1
     """While several queues have ready tasks, they are claimed in proportion to their weights."""

@@ -105,7 +105,7 @@ def claim(
 
 
 class Look(NamedTuple):
-    """What there is to claim, and when to look again."""
+    """Whether there is something to claim, and when to look again."""
 
     ready: bool
     """Whether a queue has something to claim now."""
@@ -134,7 +134,7 @@ def left(session: Session, queues: Iterable[str]) -> list[tuple[str, int, int]]:
 
 
 class Promoted(NamedTuple):
-    """What has become ready, and when to look again."""
+    """How many tasks have become ready, and when to look again."""
 
     tasks: int
     due: float | None
@@ -213,7 +213,7 @@ def fail_parked(transaction: Transaction, age: timedelta, hook: str | None = Non
 
 
 def set_on_failure(session: Session, tasks: Mapping[str, bool]) -> None:
-    """Has the database know which of *tasks* have on_failure hooks."""
+    """Tells the database which of *tasks* have on_failure hooks."""
     known = {name for (name,) in session.read("names_on_failure")}
     for name, has_hooks in tasks.items():
         if has_hooks != (name in known):

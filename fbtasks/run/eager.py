@@ -26,7 +26,7 @@ class EagerResult(AsyncResult[Any]):
         self._outcome: Stored | None = outcome
 
     def under(self, id: str) -> EagerResult:
-        """The same of a task of that *id*."""
+        """Returns the same result under another *id*."""
         return EagerResult(id, self._app, self._outcome, self._snoozed)
 
     def revoke(self, *, terminate: bool = False) -> bool:  # noqa: ARG002  # it has ended

@@ -1,4 +1,4 @@
-"""What a call is given: its own arguments, and as a step of a workflow results of others before them."""
+"""Loads the arguments of a call: of a workflow's step, the results of its predecessors come first."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Interrupts:
         return await coroutine
 
     def meant(self, task: int, error: BaseException) -> BaseException:  # noqa: ARG002
-        """What *error*, raised by *task*, stands for when an interruption caused it; else itself."""
+        """Returns the interruption that caused *error*, which *task* raised; else *error*."""
         return error
 
     def run(self, task: int) -> AbstractContextManager[None]:  # noqa: ARG002  # see above

@@ -60,7 +60,7 @@ class Invocation:
         return run.returned(part, value) if error is None else run.raised(part, error)
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
-        """What hooks see as the positional arguments of a call for which these are written."""
+        """Returns the positional arguments as hooks see them."""
         return given
 
     def tries(self, claim: Claim, step: int) -> int:  # noqa: ARG002  # there is one
@@ -103,7 +103,7 @@ class BatchInvocation(Invocation):
 
 
 def _fault(task: Task[..., Any], value: Any, calls: int) -> TaskDefinitionError | None:
-    """What is wrong with the *value* that a batch of *calls* calls has returned."""
+    """Returns the error of a batch of *calls* calls that has returned a wrong *value*."""
     if value is None and task.options.ignore_result:
         return None
     if isinstance(value, list | tuple) and len(value) == calls:

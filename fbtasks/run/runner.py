@@ -62,7 +62,7 @@ class Runner:
         raise AssertionError
 
     async def run_async(self, claim: Claim, note: Note | None = None) -> RunResult:
-        """The same for a coroutine function, inside a running event loop."""
+        """Runs a coroutine function to its end, inside a running event loop."""
         return await self._run(claim, None, note, self._end_of_async)
 
     async def _run(
@@ -102,7 +102,7 @@ class Runner:
         return value, None
 
     def _in_loop(self, number: int, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What *coroutine*, of the claim of that number, returns in an event loop of its own."""
+        """Runs *coroutine*, of the claim of that number, in an event loop of its own."""
         from asyncio import run  # programs without a coroutine do not pay for it
 
         async def awaited() -> Any:

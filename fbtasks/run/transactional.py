@@ -178,7 +178,7 @@ class TransactionalRunner:
         return self._session
 
     def cancel_statement(self) -> None:
-        """Has the database end the statement that the task is in; from another thread."""
+        """Cancels the statement that the task runs; from another thread."""
         if self._session is not None:
             self._session.cancel_statement()
 

@@ -49,6 +49,13 @@ def one_of(words: Mapping[str | None, str]) -> Check:
     return check
 
 
+def name(what: str, value: object, most: int) -> str:
+    """Text of 1 to *most* printable characters."""
+    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable() or value != value.strip():
+        raise ConfigurationError(f"{what} {shown(value)} must be text of 1 to {most} printable characters.")
+    return value
+
+
 def number(what: str, value: object, least: int, most: int, unit: str = "") -> int:
     """A whole number from *least* to *most*."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -134,7 +141,7 @@ def is_function(value: object) -> bool:
 
 
 def no_class(value: object) -> str:
-    """What a message adds when *value* is a class."""
+    """Returns what a message adds when *value* is a class."""
     return f" {value.__name__} is a class: give an object of it, or a function." if isinstance(value, type) else ""
 
 

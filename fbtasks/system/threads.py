@@ -18,7 +18,7 @@ LEFT_ALONE: Final = tuple(
 
 
 def answer(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:
-    """Has *handler* called at a signal, also where the program was started with that signal blocked.
+    """Sets *handler* for a signal, and unblocks it where the program was started with it blocked.
 
     To be called in the main thread. A process inherits which signals are blocked, as it does which are ignored.
     """
@@ -40,7 +40,7 @@ def end_by(number: int, _frame: FrameType | None = None) -> None:
 
 
 def end_by_signals() -> None:
-    """Has process 1 of a container end by the signals that ask for it, until it has handlers of its own.
+    """Makes process 1 of a container end by the signals that ask for it, until it has handlers of its own.
 
     The kernel drops a signal to process 1 that has no handler; every other process ends by it.
     """

@@ -1,4 +1,4 @@
-"""What a thread or an event loop waits for: wakes of other threads, and other descriptors."""
+"""Wakes a thread or an event loop that waits for other threads and for descriptors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What an application declares and calls: tasks, their options, a call, what travels with it. Knows no database."""
+"""Tasks, their options, calls and serialization. Knows no database."""

@@ -22,7 +22,7 @@ MOST_TRIES: Final = 1_000_000_000
 
 
 class OnDuplicate(Enum):
-    """What becomes of a call of a unique task when another one with its key waits."""
+    """What to do with a call of a unique task when another one with its key waits."""
 
     MERGE = "merge"
     """It is enqueued, and merged by a claim."""
@@ -33,7 +33,7 @@ class OnDuplicate(Enum):
 
 
 class Gate(NamedTuple):
-    """What a task has to pass before it begins: the key of a limit."""
+    """A key of a limit that a task has to pass before it begins."""
 
     limit: str
     lane: int
@@ -45,7 +45,7 @@ class Gate(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What is asked: one task with its serialised arguments, ready for the queue."""
+    """A call of a task with its serialised arguments, ready for the queue."""
 
     name: str
     queue: str
@@ -91,14 +91,14 @@ class Batch:
 
 
 class Owner(NamedTuple):
-    """What holds tasks back, as the database knows it: a limit."""
+    """A limit as the database knows it."""
 
     id: int
     stage: int
 
 
 class Enqueued(NamedTuple):
-    """What became of a call: the id of its task in the database, and whether that was there before."""
+    """An enqueued call: the id of its task in the database, and whether the task was there before."""
 
     id: int
     """0 when a task of this ``task_id`` exists that the caller's transaction cannot see."""
@@ -106,7 +106,7 @@ class Enqueued(NamedTuple):
 
 
 class Input(NamedTuple):
-    """What a step of a workflow is given of one that it follows."""
+    """The result of a predecessor, as an argument of a workflow's step."""
 
     node: int
     """The task that has ended, or the group."""
@@ -171,7 +171,7 @@ class Claim(NamedTuple):
         return self.members or (self,)
 
     def of(self, parts: Sequence[Claim]) -> Claim:
-        """The same with these *parts*, of which there is one at least."""
+        """Returns the claim with these *parts*, of which there is one at least."""
         return batch_of(parts) if self.members else parts[0]
 
 
@@ -183,7 +183,7 @@ def batch_of(members: Sequence[Claim]) -> Claim:
 
 
 class Claims(list[Claim]):
-    """What a claim took."""
+    """The claims that one statement has made."""
 
     unseen = False
     """Whether it stopped early: at a suspect, or at as many expired tasks as one claim may cancel."""
@@ -198,7 +198,7 @@ class Claims(list[Claim]):
 
 
 class Extra:
-    """What a feature has to say beside an outcome. It writes that (:meth:`Feature.before_finish`) with the outcome."""
+    """Data of a feature beside an outcome. The feature writes it (:meth:`Feature.before_finish`) with the outcome."""
 
     __slots__ = ()
     feature: ClassVar[str]
@@ -290,7 +290,7 @@ class FeatureOutcome:
     """How the worker counts it when it ends: ``replaced``."""
 
     def text(self) -> str:
-        """What the log says of the task before the time that it took: ``is replaced``."""
+        """Returns the text of the log between the task and the time that it took: ``is replaced``."""
         raise NotImplementedError
 
     def is_sound(self) -> bool:
@@ -357,7 +357,7 @@ class Finished(NamedTuple):
     """Whether the outcome is in the database already: a transactional task records its own."""
 
     def parts(self) -> list[Finished]:
-        """The same of each call of a batch; of another claim this alone."""
+        """Returns one for each call of a batch; of another claim this one alone."""
         members = self.claim.members
         if not members:
             return [self]
@@ -373,7 +373,7 @@ class Finished(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a task that runs has said to a feature, in its worker."""
+    """A message of a running task to a feature, in its worker."""
 
     id: int
     claim_id: int
@@ -448,7 +448,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """What the database answers to a heartbeat."""
+    """The answer of the database to a heartbeat."""
 
     alive: bool
     """False when the process is no longer registered: it was declared dead."""

@@ -1,4 +1,4 @@
-"""What to use here for a word of Celery's, wherever it is met: in an import, as an option, an attribute or a command.
+"""Names the replacement for a word of Celery's: in an import, as an option, an attribute or a command.
 
 The words are in ``celery_words.toml``, which is read when one is met that fbtasks does not have.
 """
@@ -22,7 +22,7 @@ def words() -> Mapping[str, Mapping[str, str]]:
 
 
 def instead(word: str, *places: str, known: Iterable[str] = ()) -> str:
-    """What to use for *word* in the first of *places* that has it, behind a colon.
+    """Returns, behind a colon, what to use for *word*, as the first of *places* that has it says.
 
     Else a full stop, and the words of *known* that are close to it.
     """
@@ -35,7 +35,7 @@ def instead(word: str, *places: str, known: Iterable[str] = ()) -> str:
 
 
 class AnswersCelery:
-    """Has the error for an attribute that there is not say what to use for a word of Celery's."""
+    """Names, in the error for an attribute that does not exist, what to use for a word of Celery's."""
 
     __slots__ = ()
     _known_as: ClassVar[str]

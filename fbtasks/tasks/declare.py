@@ -115,12 +115,12 @@ def chosen(what: str, declared: Any, options: Mapping[str, Any], error: type[FBT
 
 
 def typed(declared: Callable[O, Any]) -> Callable[[Callable[Concatenate[A, ...], T]], Callable[Concatenate[A, O], T]]:
-    """Has a method of ``**options`` show those that are *declared*, to people and to type checkers."""
+    """Gives a method of ``**options`` the signature of those that are *declared*, for help() and type checkers."""
     return shows(declared)
 
 
 def shows(*declared: Any) -> Callable[[F], F]:
-    """Has a function that takes ``**options`` show those that are declared, in help() for example.
+    """Gives a function of ``**options`` the signature of those that are declared, for help().
 
     What it takes in ``*unnamed``, to refuse it, is not shown.
     """

@@ -200,7 +200,7 @@ class Task(TaskCalls[P, R], AnswersCelery):
         """Raises :class:`EnqueueError` for a task that programs do not call."""
 
     def prepared(self, args: Sequence[Any], kwargs: Mapping[str, Any], step: int | None, options: CallOptions) -> Call:
-        """The same of arguments that were checked, with what features have to say of it: *step* is as for them."""
+        """Returns the call of checked arguments, as features have prepared it: *step* is as for them."""
         call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
         for feature in self.prepared_by:
             call = feature.prepare(call, self, args, kwargs, step)
@@ -208,7 +208,7 @@ class Task(TaskCalls[P, R], AnswersCelery):
 
     @cached_property
     def parameters(self) -> Parameters:
-        """What calls of it take."""
+        """The parameters of its calls."""
         if self.options.batching is not None:  # it is given requests, whatever their arguments are
             return Parameters(lambda *_args, **_kwargs: None, ())
         return Parameters(self.function, (self,) if self.options.bind else ())
@@ -234,7 +234,7 @@ _apps: WeakSet[FBTasks] = WeakSet()
 
 
 def keep_app(app: FBTasks) -> None:
-    """Has free-standing tasks find *app*, when it includes their modules."""
+    """Registers *app*, so that free-standing tasks of its modules find it."""
     _apps.add(app)
 
 

@@ -23,7 +23,7 @@ class Discovery:
         self._searches: list[tuple[Packages, str | None]] = []
 
     def search(self, packages: Packages | None, related_name: str | None) -> None:
-        """Has the module *related_name* of each of *packages* be one of them, or with None the packages themselves.
+        """Includes the module *related_name* of each of *packages*, or with None the packages themselves.
 
         A function is called when the modules are imported. Raises :class:`ConfigurationError` for anything else.
         """

@@ -1,4 +1,4 @@
-"""What kombu does: its registry of serializers, and its JSON.
+"""Serializers: kombu's registry, and its JSON.
 
 Importing it takes as long as all else of fbtasks together. So it is imported with the first payload that is
 written or read: a command that only looks, and a worker, whose children run the tasks, do without.

@@ -1,4 +1,4 @@
-"""What function can be a task, and with which arguments it can be called."""
+"""Checks which functions can be tasks, and the arguments of their calls."""
 
 from __future__ import annotations
 

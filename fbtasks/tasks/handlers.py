@@ -52,7 +52,7 @@ def hook_name(task: str) -> str:
 
 
 def hooks_of(task: object, options: object) -> Mapping[str, tuple[Hook, ...]]:
-    """What is called at the begin and at each end of a run of *task*: its options of these names, then its class's.
+    """Returns the hooks of *task* by their names: its options, then the handlers of its class.
 
     Raises :class:`TaskDefinitionError` for a handler that cannot be called as one.
     """

@@ -60,7 +60,7 @@ class Middlewares:
     run: tuple[Around, ...] = ()
 
     def with_inside(self, given: Any) -> Middlewares:
-        """The same and *given*, a class, of which one object is made, or an object: inside of those that are there.
+        """Returns them with *given*, a class or an object of one, as the innermost.
 
         Raises :class:`ConfigurationError` for what is no middleware.
         """
@@ -154,7 +154,7 @@ def enqueue_through(
     make: Callable[..., Call],
     write: Callable[[list[Call]], list[AsyncResult[Any]]],
 ) -> list[AsyncResult[Any]]:
-    """Has a call for each of *arguments* pass *arounds*; *make* makes records of them, and *write* writes these.
+    """Passes a call for each of *arguments* through *arounds*. *make* makes records of them, and *write* writes these.
 
     Returns a result for each: what its middleware has returned.
     """
@@ -179,7 +179,7 @@ def enqueue_through(
 
 
 def step_through(arounds: Sequence[Around], call: OutgoingCall, make: Callable[..., Call]) -> Call:
-    """Has *call*, a step of a workflow, pass *arounds*. Returns what *make* makes of it.
+    """Passes *call*, a step of a workflow, through *arounds*. Returns what *make* makes of it.
 
     The workflow is enqueued when all of its steps have passed. Raises :class:`EnqueueError` when one is not to be
     enqueued, or twice.
@@ -227,7 +227,7 @@ def _pass(arounds: Sequence[Around], call: OutgoingCall, last: Callable[[Outgoin
 def run_through(
     arounds: Sequence[Around], request: Request, function: Callable[[Request], Any], *, is_async: bool
 ) -> Any:
-    """What the outermost of *arounds* returns; the innermost goes around *function*.
+    """Calls the outermost of *arounds*, of which the innermost calls *function*. Returns its result.
 
     *is_async*: that is a coroutine function; then what is returned is a coroutine.
     """
@@ -248,7 +248,7 @@ def run_through(
 
 
 def _driven(around: Around, coroutine: Coroutine[Any, Any, Any], request: Request) -> Any:
-    """What *coroutine* returns, which goes around a plain function and so has nothing to wait for."""
+    """Runs *coroutine*, which goes around a plain function and so has nothing to wait for. Returns its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -261,7 +261,7 @@ def _driven(around: Around, coroutine: Coroutine[Any, Any, Any], request: Reques
 
 
 def _checked(around: Around, request: Request, changed: Request) -> Request:
-    """What the middleware gave ``next``. Raises :class:`TaskDefinitionError` unless it is the request, or nearly so."""
+    """Returns the request that the middleware gave ``next``. Raises :class:`TaskDefinitionError` for another one."""
     if changed is request:
         return request
     if not isinstance(changed, Request):

@@ -204,7 +204,7 @@ class RetryOptions(TypedDict, total=False):
 
 
 def chosen_of_call(options: CallOptions) -> dict[str, Any]:
-    """Those of *options* that are not None, checked. Raises :class:`EnqueueError` for one that does not exist."""
+    """Returns those of *options* that are not None, checked. Raises :class:`EnqueueError` for an unknown one."""
     return chosen("option of a call", CallOptions, options, EnqueueError)
 
 

@@ -68,7 +68,7 @@ def _from_the_task(error: BaseException) -> TracebackType | None:
 
 
 def _args_payload(error: BaseException) -> bytes | None:
-    """What the class of *error* is to be called with, as pickle would call it, in JSON."""
+    """Returns the arguments of *error*, as pickle would pass them to its class, in JSON."""
     from fbtasks.tasks import formats
 
     try:

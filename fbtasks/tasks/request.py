@@ -72,7 +72,7 @@ SILENT = Reports()
 
 
 class Current(NamedTuple):
-    """What runs in a context."""
+    """The running task of a context."""
 
     request: Request | None
     reports: Reports
@@ -91,7 +91,7 @@ def current_request() -> Request | None:
 
 
 def current() -> Current:
-    """What runs in this context."""
+    """Returns the running task of this context."""
     return _current.get()
 
 

@@ -19,7 +19,7 @@ CONFLICT_BACKOFF: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRule:
-    """What differs from the task's policy after one type of exception. None: as the policy says.
+    """The retry options after one type of exception. None: as the policy of the task says.
 
     Raises :class:`ConfigurationError` for a value that cannot be used.
     """
@@ -121,7 +121,7 @@ class RetryPolicy:
     def after_conflict(
         self, exc: BaseException, tries_ended: int, max_tries: int | None, rng: random.Random
     ) -> float | None:
-        """The same for a conflict with another transaction, which ``autoretry_for`` need not name.
+        """Decides after a conflict with another transaction, which ``autoretry_for`` need not name.
 
         Where neither that nor a back-off says how long to wait, it is a back-off that begins with
         :data:`CONFLICT_BACKOFF`: the other transaction is mostly over by then.

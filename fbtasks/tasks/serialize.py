@@ -236,12 +236,12 @@ class Serializer:
 
 
 def _call_of(task: str) -> bytes:
-    """What the signature of a call says that the payload is."""
+    """Returns what the signature of a call binds: the name of the task."""
     return b"call\0" + task.encode("utf-8", "surrogatepass")
 
 
 def _result_of(number: int) -> bytes:
-    """What the signature of a result says that the payload is."""
+    """Returns what the signature of a result binds: the number of the task."""
     return b"result\0%d" % number
 
 

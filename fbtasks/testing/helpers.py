@@ -1,4 +1,4 @@
-"""Running tasks in the test's own process."""
+"""Runs tasks in the test's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queue to claim from next, and behind which task in it."""
+"""Chooses the queues of the next claim, and remembers how far each was read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Marks(NamedTuple):
     """The priorities that tasks were claimed of. Another one has no mark, though it may have been read to its end."""
 
     def moved(self, claims: Claims, most: int) -> Marks:
-        """Those after a claim of up to *most* tasks: it has read all that is above its last one."""
+        """Returns the marks after a claim of up to *most* tasks, which has read all before its last one."""
         if claims.let_in:  # it has read nothing of the queue, or no more than other transactions hold
             return self
         known = self.known
@@ -56,7 +56,7 @@ NO_MARKS: Final = Marks()
 
 @dataclass(slots=True)
 class Taken:
-    """What was claimed in one transaction, which is not committed yet."""
+    """The claims of one transaction that is not committed yet."""
 
     claims: Claims = field(default_factory=Claims)
     idle: list[str] = field(default_factory=list)
@@ -121,7 +121,7 @@ class Turns:
         return sorted(((queue, most) for queue, most in dealt.items() if most), key=lambda x: x[0] not in self._sated)
 
     def used(self, dealt: Mapping[str, int], hungry: Collection[str], without_room: Collection[str]) -> None:
-        """To be told what was *dealt*, which queues of it may have more, and which could not be dealt any.
+        """Charges the queues for their *dealt* tasks. *hungry* ones may have more; those *without_room* got none.
 
         A queue that does not use its turn keeps no claim to it: else it would be the only one to be asked when it has
         much to do again.

@@ -1,4 +1,4 @@
-"""What a worker has in its hands: claims, handed out to the executor or given back when they would wait there."""
+"""Hands claims to the executor, and gives back those that would wait too long."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Dispatcher:
         return self._executor.free() - len(self._claims)
 
     def wanted(self) -> int:
-        """The same; 0 while the executor has enough to do."""
+        """Returns how many tasks to claim now; 0 while the executor has enough to do."""
         room, executor = self.room(), self._executor
         return 0 if room <= 0 or (executor.idle() == 0 and room < executor.capacity() // 2) else room
 
@@ -110,7 +110,7 @@ class Dispatcher:
         return not self._outcomes.gathered and self._executor.idle() == 0
 
     def held(self) -> list[Claim]:
-        """All that the database says this worker runs."""
+        """Returns all claims of this worker."""
         here = [*self._claims, *self._executor.busy(), *self._outcomes.claims()]
         return [part for claim in here for part in claim.parts]
 
@@ -123,7 +123,7 @@ class Dispatcher:
             self._since = clock.monotonic()
 
     def keep(self, ended: Iterable[Finished]) -> None:
-        """Has the outcomes recorded."""
+        """Passes outcomes on, to be recorded."""
         for finished in ended:
             claim = finished.claim
             if reason_of(finished.outcome) is Reason.PARKED:  # by a child that began after the task had been removed
@@ -144,7 +144,10 @@ class Dispatcher:
         self._claims += in_batches(kept, self._batches) if self._batches else kept
 
     def _admitted(self, claims: Iterable[Claim], check: Callable[[Claim], Claim | Outcome]) -> list[Claim]:
-        """What is to be handed out for *claims*: without those that end by *check*. All go back when that raises."""
+        """Returns the claims that pass *check*. The others end with the outcome that it returns.
+
+        When *check* raises, all go back to their queue.
+        """
         admitted: list[Claim] = []
         left = deque(claims)
         try:
@@ -177,7 +180,7 @@ class Dispatcher:
         return found
 
     def _parked(self, claim: Claim, lacks: str = "") -> Outcome:
-        """The end of one of a name that is not known here, or that needs a feature that this worker lacks."""
+        """Returns the outcome of a task that this worker cannot run: it lacks the name, or a feature."""
         if self._quiet.over((claim.name, lacks)):
             logger.error(
                 "Tasks named %r are parked: this worker %s.",
@@ -203,12 +206,12 @@ class Dispatcher:
             self._since = clock.monotonic()
 
     def _lacks(self, session: Session, claim: Claim) -> str:
-        """A feature that *claim* needs, and this worker lacks; empty when there is none."""
+        """Returns a feature that *claim* needs and this worker lacks; empty when there is none."""
         needed = session.read("needs", claim.id)
         return next((name for (name,) in needed if f" {name} " not in self.features), "")
 
     def _received(self, session: Session, claim: Claim) -> Claim | Outcome:
-        """*claim* with all that features put into it, or the outcome by which one of them ends it."""
+        """Returns *claim* as features have completed it, or the outcome with which one of them ends it."""
         for feature in self._receiving:
             found: Claim | Outcome = feature.received(session, claim)
             if not isinstance(found, Claim):
@@ -217,7 +220,7 @@ class Dispatcher:
         return self._parked(claim, self._lacks(session, claim)) if claim.fed else claim
 
     def _feed_first(self, session: Session) -> bool:
-        """Has features read what the first claim is to be given. False when it has ended by that."""
+        """Reads the inputs of the first claim. Returns False when the claim has ended by that."""
         first = self._claims.popleft()
         fed = self._admitted(first.parts, lambda part: self._received(session, part) if part.fed else part)
         if fed:
@@ -225,7 +228,7 @@ class Dispatcher:
         return bool(fed)
 
     def _next(self, session: Session, most: int) -> list[Claim]:
-        """Up to *most* claims that the executor is to have next, as far as their payloads are here; or one suspect."""
+        """Returns up to *most* claims for the executor, whose payloads are here; or one suspect."""
         self._claims[0] = first = queue.with_payload(session, self._claims[0])
         if first.suspect:
             return [first] if self._executor.idle() else []
@@ -248,7 +251,7 @@ class Dispatcher:
                 self._executor.interrupt(*self._stopping(task))
 
     def _stopping(self, task: int) -> tuple[int, Outcome]:
-        """What is to be stopped so that *task* is, and its outcome: the others of its batch go back to their queue."""
+        """Returns the run to stop for *task*, and its outcome: other calls of the batch go back to their queue."""
         cancelled = Cancelled("cancelled on request")
         for claim in self._executor.busy() if self._batches else ():
             if any(each.id == task for each in claim.members):

@@ -1,4 +1,4 @@
-"""The end of a worker: since when it claims nothing more, why, and how long it waits for what runs."""
+"""Drains a worker: it claims nothing more, and waits for running tasks until its grace is over."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LEFT: Final = {
 
 
 class Burst:
-    """What a worker says that is to leave when nothing is due, while it cannot have what is due."""
+    """Logs for a worker with ``--burst`` why it still waits, and which tasks it leaves."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -76,7 +76,7 @@ class Drain:
         """Why the worker leaves, when the database was replaced or restored, or its file deleted."""
 
     def begin(self, *, outdated: bool = False) -> None:
-        """Has the worker end when what runs has ended or the grace is over; from any thread."""
+        """Ends the worker when the running tasks have ended or the grace is over; from any thread."""
         self.outdated = outdated
         self._said_waiting = False
         self.deadline = clock.monotonic() + self._grace

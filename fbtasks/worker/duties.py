@@ -1,4 +1,4 @@
-"""What a worker does now and then beside its tasks: one thing a turn. What becomes of it holds nothing else up."""
+"""Runs periodic duties beside the tasks: one a turn. A duty that fails or takes long holds up nothing else."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Kept(Attempts):
 
 
 class _Apart(_Kept):
-    """One that takes each turn in a thread of its own, with a session of its own.
+    """A duty that runs in a thread of its own, with a session of its own.
 
     It is due when a turn is to begin, and when one has ended: what became of that is seen by the worker's thread.
     """
@@ -187,7 +187,7 @@ class Duties:
         return False
 
     def under_way(self) -> list[str]:
-        """What those are at that are apart and have not ended."""
+        """Returns the names of duties in threads of their own that have not ended."""
         return [each.duty.name for each in self._kept if each.turn is not None]
 
     def pending(self) -> bool:
@@ -224,7 +224,7 @@ class Promotion(Duty):
         return self._next
 
     def heard(self) -> None:
-        """Has it look again soon."""
+        """Looks again in the next turn."""
         self._next = 0.0
 
     def expect(self, seconds: float | None) -> None:

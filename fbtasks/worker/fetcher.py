@@ -90,7 +90,7 @@ class Fetcher:
         return wanted
 
     def _wanted_soon(self) -> int:
-        """The same, without a look whether there are any."""
+        """Returns the same without asking the database."""
         now = clock.monotonic()
         if (not self._maybe_ready and now < self._next_poll) or now < self._attempts.until:
             return 0
@@ -244,6 +244,6 @@ class Parked(Duty):
         self._look_at = now + (PARKED_LOOK if self._events_arrive() else PARKED_WITHOUT_EVENTS)
 
     def _with_room(self) -> list[tuple[str, str]]:
-        """What was found in queues of which this worker may take more."""
+        """Returns what was found in queues of which this worker may take more."""
         rooms = self._dispatcher.rooms() if self._found else {}
         return [each for each in self._found if rooms.get(each[0], 1) > 0]

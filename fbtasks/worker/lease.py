@@ -131,7 +131,7 @@ class Lease:
         self.beat_soon()
 
     def beat_soon(self) -> None:
-        """Has the next heartbeat come at once."""
+        """Sends the next heartbeat at once."""
         self.next_beat = 0.0
 
     def filenos(self) -> list[int]:
@@ -139,7 +139,7 @@ class Lease:
         return list(self._pidfds.values())
 
     def see(self, ready: Iterable[int]) -> None:
-        """To be told which descriptors are readable: the next heartbeat looks after those that have died."""
+        """Takes the descriptors that are readable: the next heartbeat looks for the workers that have died."""
         died = set(ready)
         for worker_id in [worker_id for worker_id, file in self._pidfds.items() if file in died]:
             self._unwatch(worker_id)

@@ -1,4 +1,4 @@
-"""The loop of a worker: the one thread that speaks to the database.
+"""The loop of a worker: the thread that claims and records.
 
 Each turn it records what has ended, renews the lease when it is time, claims as much as the executor can use soon,
 and then waits for whichever comes first: an outcome, an event, a signal, the next scheduled task, a poll. While the
@@ -144,7 +144,7 @@ class Loop:
         return self._listener.heard_within(2.5 * self.lease.rhythm.heartbeat)
 
     def watch(self, name: str, ended: Callable[[], None]) -> None:
-        """Has *ended* called when ends of the task *name* have been recorded."""
+        """Calls *ended* whenever outcomes of the task *name* have been recorded."""
         self._outcomes.watched[name] = ended
 
     # The loop

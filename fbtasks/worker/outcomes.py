@@ -1,4 +1,4 @@
-"""What has ended and is to be recorded: gathered for a moment, and written together."""
+"""Buffers outcomes and writes them in batches."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Outcomes:
         return min((each.backoff.until for each in self._kept), default=math.inf)
 
     def add(self, finished: Finished) -> None:
-        """Keeps one, or each of a batch, until it is recorded; or counts and logs it when it is recorded already."""
+        """Buffers an outcome, or those of a batch. One that is recorded already is counted and logged."""
         if finished.claim.members:
             for part in finished.parts():
                 self.add(part)
@@ -170,7 +170,7 @@ class Outcomes:
                 self.watched[name]()
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
-        """Keeps one of a claim that did not run to its end."""
+        """Buffers the outcome of a claim that did not run to its end."""
         self.add(Finished(claim, outcome))
 
     def claims(self) -> list[Claim]:
@@ -200,12 +200,12 @@ class Outcomes:
         return claimed
 
     def _take(self) -> list[Finished]:
-        """What is to be written now; then comes :meth:`_written` or :meth:`_not_written`."""
+        """Takes the buffered outcomes, in the order in which they are written."""
         batch, self._waiting = self._waiting, []
         return sorted(batch, key=lambda item: (item.claim.queue, item.claim.id))
 
     def _not_written(self, batch: list[Finished], error: BaseException) -> None:
-        """Has a batch written again; each by itself when the connection was lost with one of them."""
+        """Buffers a batch again; each outcome by itself when the connection was lost with one of them."""
         if connection_was_lost(error):
             for finished in batch:
                 self._kept.append(Kept(finished))

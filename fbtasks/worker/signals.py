@@ -27,7 +27,7 @@ be passed on in it, and a service manager may send SIGTERM and SIGHUP together."
 
 
 class Signals:
-    """Has *loop* stop at the first signal, and at once at the second.
+    """Drains *loop* at the first signal, and stops it at the second.
 
     *solo* is the executor whose tasks run in the main thread: of these the loop cannot take care meanwhile.
     """

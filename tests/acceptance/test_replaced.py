@@ -15,7 +15,6 @@ from support import sql
 from support.variants import slow
 
 import fbtasks.contrib.celery.transport.consumer
-import fbtasks.contrib.celery.transport.thread
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, FBTasks
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
@@ -232,8 +231,7 @@ def test_a_consumer_that_waits_for_an_event_hears_of_a_replaced_file(url, tmp_pa
 
 def test_a_consumer_hears_of_a_replaced_file_that_a_new_connection_has_found(url, tmp_path, monkeypatch):
     """The new connection ends the thread that would have found it with the next heartbeat."""
-    for module in (fbtasks.contrib.celery.transport.consumer, fbtasks.contrib.celery.transport.thread):
-        monkeypatch.setattr(module, "HEARTBEAT", 300.0)
+    monkeypatch.setattr(fbtasks.contrib.celery.transport.consumer, "HEARTBEAT", 300.0)
     path = f"{tmp_path}/queue.fdb"
     with opened(url) as app:
         app.migrate()

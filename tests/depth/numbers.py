@@ -3,7 +3,7 @@
 from support.duties import Worker
 
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.features.sources.undeployed import Undeployed
+from fbtasks.features.sources.deployment import Deployment
 
 from .scene import Line, Scene
 
@@ -84,6 +84,6 @@ class Tables(Many):
         yield Line("a worker's start", self.start, times=1, opens=True, wears=False)
 
     def start(self):
-        sources = Undeployed(self.app, Worker(id=1))
+        sources = Deployment(self.app, Worker(id=1))
         sources.begin(self.session)
         sources.do(self.session)

@@ -84,7 +84,6 @@ def test_the_condition_of_a_change_is_written_as_charset_says(app):
 
 TABLE = Table(
     "T",
-    "OWNER",
     (
         Column("S", VARCHAR, length=6, charset="NONE"),
         Column("N S", VARCHAR, length=6, charset="NONE"),

@@ -17,7 +17,6 @@ from support.services import services_of
 from support.sql import execute, one
 
 from fbtasks import FBTasks
-from fbtasks.features.limits import store as admission
 from fbtasks.features.schedules import operations as schedules
 from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -141,7 +140,7 @@ class Database:
                 pass
             after: int | None = 0
             while after is not None:
-                _, after = session.run(lambda t, after=after: admission.forget_traces(t, after))
+                _, after = session.call("FBTASKS_LIMITS.FORGET_TRACES", after, 2000)
             session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200)
         limits = " WHERE OWNER_ID IN (SELECT ID FROM QUEUE_LIMIT)"
         # Of notes those that nobody has read: the others are deleted by whoever reads the next.

@@ -5,6 +5,7 @@ from fbtasks.features.sources.kinds import changes
 from fbtasks.features.sources.store import condition, triggers
 from fbtasks.features.sources.store.capture import resolve
 from fbtasks.features.sources.store.tables import Catalog
+from fbtasks.tasks import formats
 
 from .sql import execute, rows
 
@@ -52,7 +53,7 @@ def _change(number, lane, time, data, large):
     assert (data is None) != (large is None)
     if large is not None:
         large = large if isinstance(large, bytes) else large.read()
-    change = changes.load(data or large)
+    change = changes.read(formats.load_json(data or large))
     assert change.id == number
     assert change.time.replace(tzinfo=None) == time
     return change

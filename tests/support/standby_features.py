@@ -11,7 +11,7 @@ from fbtasks.contrib.celery.store.chords import Part
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
 from fbtasks.database import generations, packages
 from fbtasks.features.progress import store as progress
-from fbtasks.features.progress.said import Progress
+from fbtasks.features.progress.store import Progress
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.features.sources import managing as subscriptions
@@ -286,9 +286,6 @@ def rescues(app):
         claims = session.run(lambda t: tasks.claim(t, worker, "default", 2))
         session.run(lambda t: tasks.revoke(t, claims[1].id, terminate=True))
         session.run(lambda t: processes.heartbeat(t, "worker", worker, lease=0.001))
-        feeds = app.features["sources"].feeds()
-        problems = {feed.name: "it is not there" for feed in feeds}
-        subscriptions.note_undeployed(session, worker, feeds, problems)
         session.run(lambda t: tasks.finish(t, worker, 0, [Finished(claims[0], RELEASED)]))
         execute(app, "UPDATE QUEUE_PROCESS SET ATTACHMENT_ID = 987654321, LEASE_UNTIL = TIMESTAMP '2000-01-01'")
         assert session.run(lambda t: processes.rescue(t, worker, gone=True, awake=1e6, crash_limit=3)).why

@@ -17,6 +17,7 @@ from fbtasks.contrib.celery.results import FIRST_POLLS, POLL, StoreAccess
 from fbtasks.contrib.celery.store import keyvalues
 from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.firebird.session import READ, UPDATE
+from fbtasks.timing import Backoff
 from fbtasks.url import DatabaseURL
 
 _POOL: Final = 10
@@ -54,7 +55,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         self._patience = float(settings.get("patience", PATIENCE))
 
     def as_uri(self, include_password: bool = False) -> str:
-        """The URL, without the password unless it is asked for."""
+        """Returns the URL, without the password unless it is asked for."""
         return self.url or "" if include_password else str(self._address).replace(":***@", ":**@")
 
     def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -69,11 +70,11 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     # What KeyValueStoreBackend is built on.
 
     def get(self, key: Any) -> bytes | None:
-        """A value, or None."""
+        """Returns a value, or None."""
         return self._store.run(lambda t: keyvalues.fetch(t, _text(key)), READ)
 
     def mget(self, keys: Iterable[Any]) -> list[bytes | None]:
-        """Several values, in one transaction."""
+        """Returns several values, read in one transaction."""
         names = [_text(key) for key in keys]
         return self._store.run(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
 
@@ -136,7 +137,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
             pass
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
-        """Whether what failed may be tried again: storing twice is storing once."""
+        """Returns whether what failed may be tried again: storing twice is storing once."""
         return isinstance(exc, (DatabaseUnavailable, ConflictError))
 
     # Waiting.
@@ -149,16 +150,19 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         no_ack: bool = True,
         on_interval: Any = None,
     ) -> Any:
-        """The state of a task that has ended. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
+        """Waits for the end of a task. Returns its state. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
         self._ensure_not_eager()
         deadline = None if timeout is None else clock.monotonic() + timeout
-        meta = self._store.until_answered(lambda: self.get_task_meta(task_id), deadline)
-        if meta["status"] in states.READY_STATES:
+
+        def look() -> Any:
+            meta = self._store.until_answered(lambda: self.get_task_meta(task_id), deadline)
+            return meta if meta["status"] in states.READY_STATES else None
+
+        if meta := look():
             return meta
         with self._store.waiter() as waiter:
             for pause in _pauses(deadline):
-                meta = self._store.until_answered(lambda: self.get_task_meta(task_id), deadline)
-                if meta["status"] in states.READY_STATES:
+                if meta := look():
                     return meta
                 if on_interval:
                     on_interval()
@@ -171,7 +175,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         self, result: Any, timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,
         on_message: Any = None, on_interval: Any = None,
     ) -> Iterator[tuple[str, Any]]:  # fmt: skip
-        """The states of a group's tasks as they end.
+        """Yields the states of a group's tasks as they end.
 
         Raises what failed before the group: then its tasks are never sent.
         """
@@ -190,7 +194,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         self, task_ids: Iterable[str], timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,
         on_message: Any = None, on_interval: Any = None, max_iterations: int | None = None, **options: Any,
     ) -> Iterator[tuple[str, Any]]:  # fmt: skip
-        """The states of tasks as they end. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
+        """Yields the states of tasks as they end. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
         left = {str(task_id) for task_id in task_ids}
         deadline = None if timeout is None else clock.monotonic() + timeout
         rounds = 0
@@ -221,15 +225,15 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
 
 def _pauses(deadline: float | None) -> Iterator[float | None]:
-    """How long to wait before each next look; None when the time is over.
+    """Yields how long to wait before each next look; None when the time is over.
 
     The first ones are short: the listener may still be connecting.
     """
-    longest = FIRST_POLLS
+    pauses = Backoff(FIRST_POLLS, POLL)
     while True:
         left = None if deadline is None else deadline - clock.monotonic()
         if left is not None and left <= 0:
             yield None
             return
-        yield longest if left is None else min(longest, left)
-        longest = min(2 * longest, POLL)
+        pause = pauses.next()
+        yield pause if left is None else min(pause, left)

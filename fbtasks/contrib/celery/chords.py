@@ -1,4 +1,4 @@
-"""Chords: what becomes of the parts of a header, and of the body behind them."""
+"""Chords: counts the parts of a header that have ended, and sends the body."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("fbtasks.celery")
 
 
 def shape_of(results: Iterable[Any]) -> bytes | None:
-    """The ids of a header's results, nested as its groups are; None when none of them is a group."""
+    """Returns the ids of a header's results, nested as its groups are; None when none of them is a group."""
     if type(results) not in (list, tuple):  # Celery's list over a generator: its tasks are sent as it makes them
         return None
     if not any(isinstance(result, GroupResult) for result in results):

@@ -1,4 +1,4 @@
-"""What a process has once for each database, whatever parts of it use the database."""
+"""Objects of which a process has one for each database."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OnePerDatabase(Generic[U]):
         fork.register(in_child=self._forget)
 
     def get(self, settings: Settings, make: Callable[[], U], good: Callable[[U], bool] = lambda _: True) -> U:
-        """The object for the database of *settings*: the one there is while it is *good*, else a new one."""
+        """Returns the object for the database of *settings*: the one there is while it is *good*, else a new one."""
         key = (str(settings.url), settings.url.password, settings.auto_migrate)
         with self._lock:
             former = self._found.get(key)
@@ -58,7 +58,7 @@ class OnePerDatabase(Generic[U]):
                 each.close()
 
     def close_at_exit(self) -> None:
-        """Has all closed when this process ends. To be called after the first use.
+        """Closes all when this process ends. To be called after the first use.
 
         The driver's own exit function, which shuts the library down, must run after this one. A process of Celery's
         pool ends without exit functions, but sends a signal.

@@ -1,4 +1,4 @@
-"""The database as the result backends of this process use it."""
+"""The database of this process's result backends: one store for each, with patience while it does not answer."""
 
 from __future__ import annotations
 
@@ -30,21 +30,17 @@ class Store:
 
     def __init__(self, settings: Settings) -> None:
         self.shared = SharedDatabase(settings, (Celery(),))
-        self._listener = ResultListener(self.shared.database, keyvalues.EVENTS)
+        self.listener = ResultListener(self.shared.database, keyvalues.EVENTS)
         fork.register(before=self._before_fork)
-
-    def waiter(self) -> AbstractContextManager[Waiter]:
-        """A wait, woken when a value was stored."""
-        return self._listener.waiter()
 
     def close(self) -> None:
         """Stops listening and closes the connections."""
-        self._listener.close()
+        self.listener.close()
         self.shared.close()
 
     def _before_fork(self) -> None:
         if self.shared.detached:
-            self._listener.close()
+            self.listener.close()
 
 
 _stores: OnePerDatabase[Store] = OnePerDatabase()
@@ -68,21 +64,21 @@ class StoreAccess:
         return _stores.get(self._settings, lambda: Store(self._settings))
 
     def waiter(self) -> AbstractContextManager[Waiter]:
-        """A wait, woken when a value was stored."""
-        return self._store.waiter()
+        """Returns a wait that ends when a value was stored."""
+        return self._store.listener.waiter()
 
     def run(self, work: Callable[[Transaction], T], kind: bytes = INSERT) -> T:
-        """*work* in a transaction of its own."""
+        """Runs *work* in a transaction of its own."""
         found = self._store.shared.use(work, kind)
         _stores.close_at_exit()
         return found
 
     def run_until_answered(self, work: Callable[[Transaction], T]) -> T:
-        """The same, again and again while the database does not answer: for what comes to the same when done twice."""
+        """Runs *work* again and again while the database does not answer. Twice must come to the same as once."""
         return self.until_answered(lambda: self.run(work))
 
     def until_answered(self, ask: Callable[[], T], deadline: float | None = None) -> T:
-        """What *ask* returns, which is called again while the database does not answer, until *deadline* at most."""
+        """Calls *ask* again while the database does not answer, until *deadline* at most. Returns what it returns."""
         limit = clock.monotonic() + self._patience
         if deadline is not None:
             limit = min(limit, deadline)

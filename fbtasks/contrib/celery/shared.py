@@ -11,21 +11,21 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, TypeVar
 
 from fbtasks.config import Settings
 from fbtasks.database.database import Database
-from fbtasks.errors import DatabaseReplaced, DuplicateKey
+from fbtasks.errors import DatabaseReplaced
 from fbtasks.feature import Feature
 from fbtasks.firebird import fork, watchdog
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.firebird.session import MOST_ATTEMPTS, READ, UPDATE, Session, Transaction
+from fbtasks.firebird.session import MOST_ATTEMPTS, UPDATE, Session, Transaction
+from fbtasks.queue.firsts import write_first
 
 T = TypeVar("T")
 _PATIENCE: Final = 30.0
 """Seconds for which a fork waits for the threads that are in the middle of something."""
-_FIRSTS: Final = 5
 
 
 class SharedDatabase:
@@ -68,45 +68,28 @@ class SharedDatabase:
         return False
 
     def use(self, work: Callable[[Transaction], T], kind: bytes = UPDATE) -> T:
-        """*work* in a transaction of its own, tried again when another one is in its way."""
-        with self._inside(), self._watched():
-            self.database.make_ready()
-            return self.database.use(lambda session: self._run(session, work, kind))
+        """Runs *work* in a transaction of its own, again when another one is in its way."""
+        return self.use_session(lambda session: self._run(session, work, kind))
 
-    def use_session(self, work: Callable[[Session], T]) -> T:
-        """*work* with a connection, in transactions of its own."""
-        with self._inside(), self._watched():
+    def use_in_turn(self, work: Callable[[Transaction], T], attempts: int = MOST_ATTEMPTS) -> T:
+        """Does the same, one at a time on this host with the embedded engine: for what claims and deletes at once."""
+        return self.use_session(lambda session: self._run(session, work, UPDATE, attempts), in_turn=self.url.embedded)
+
+    def use_session(self, work: Callable[[Session], T], *, in_turn: bool = False) -> T:
+        """Runs *work* with a connection. It uses transactions of its own."""
+        watched: AbstractContextManager[None] = watchdog.reaping() if self.url.embedded else nullcontext()
+        with self._inside(), watched, self._in_turn() if in_turn else nullcontext():
             self.database.make_ready()
             return self.database.use(work)
 
-    def verify(self) -> None:
-        """Raises what keeps the database from answering."""
-        self.use(lambda transaction: transaction.value("schema_version"), READ)
-
-    def use_in_turn(self, work: Callable[[Transaction], T], attempts: int = MOST_ATTEMPTS) -> T:
-        """The same, one at a time on this host where the engine is embedded: what claims and deletes side by side."""
-        with self._inside(), self._watched(), self._in_turn():
-            self.database.make_ready()
-            return self.database.use(lambda session: self._run(session, work, UPDATE, attempts))
-
-    def _watched(self) -> AbstractContextManager[None]:
-        return watchdog.reaping() if self.url.embedded else nullcontext()
-
     def _run(self, session: Session, work: Callable[[Transaction], T], kind: bytes, attempts: int = MOST_ATTEMPTS) -> T:
         try:
-            for _ in range(_FIRSTS):
-                # Two that are the first to declare or to count something: the second finds it there the next time.
-                with suppress(DuplicateKey):
-                    return session.run(work, kind, attempts=attempts)
-            return session.run(work, kind, attempts=attempts)
+            return write_first(session, work, kind, attempts)
         finally:
             self.conflicts += session.take_conflicts()
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        if not self.url.embedded:
-            yield
-            return
         with self._turn_lock:
             if self._turn is None:
                 self._turn = HostLock(self.url)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 from fbtasks.errors import ConfigurationError, DuplicateTask, EnqueueError, TaskDefinitionError
 from fbtasks.feature import Asked, Deployed, Duty, Every, Feature, Problem, Told, Worker
 from fbtasks.features.limits.definition import (
+    QUEUE,
     LimitDefinition,
     LimitOptions,
     QueueLimits,
     define_limit,
     limit_name,
-    queue_limit,
 )
 from fbtasks.features.limits.gates import Gates, Unknown
 from fbtasks.features.limits.known import KnownLimits
@@ -22,7 +22,6 @@ from fbtasks.features.limits.options import BatchedTask, LimitedTask
 from fbtasks.system import checks
 from fbtasks.tasks.call import Batch, Call, Gate, OnDuplicate
 from fbtasks.tasks.declare import refuse_unknown
-from fbtasks.tasks.function import check_batch_function
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -46,7 +45,7 @@ class Limits(Feature):
         """Makes it the feature of *app*, once."""
         super().bind(app)
         self.definitions: dict[str, LimitDefinition] = {}
-        """What the app has said of limits, by their names; tasks with an order and the like have some of their own."""
+        """The app's limits by their names; tasks with an order and the like have some of their own."""
         self.gates: dict[str, Gates] = {}
         """What calls of tasks have to pass, by the names of the tasks that have limits."""
         self.known = KnownLimits(app, self.definitions)
@@ -59,19 +58,14 @@ class Limits(Feature):
 
     def define_queue(self, queue: str, options: Mapping[str, Any]) -> None:
         """Defines the limit of a queue of the app, which may be on nothing. Raises as :meth:`define` does."""
-        definition = queue_limit(queue, QueueLimits(**options))
-        if self.definitions.setdefault(definition.name, definition) != definition:
-            raise ConfigurationError(
-                f"the queue {queue!r} is defined twice in the app {self.app.name!r}: keep one of them."
-            )
+        self.add(define_limit(f"{QUEUE}{queue}", QueueLimits(**options)))
         self.known.queues.add(queue)
 
     def add(self, definition: LimitDefinition) -> LimitDefinition:
         """Makes *definition* one of the app's. Raises :class:`ConfigurationError` for another one of its name."""
         if self.definitions.setdefault(definition.name, definition) != definition:
-            raise ConfigurationError(
-                f"the limit {definition.name!r} is defined twice in the app {self.app.name!r}: keep one of them."
-            )
+            what = f"limit {definition.name!r}" if definition.queue is None else f"queue {definition.queue!r}"
+            raise ConfigurationError(f"the {what} is defined twice in the app {self.app.name!r}: keep one of them.")
         return definition
 
     def declare(self, task: Task[..., Any]) -> bool:
@@ -79,15 +73,11 @@ class Limits(Feature):
         options = task.options
         if not isinstance(options, LimitedTask):
             return False
-        batch = options.batching
-        if options.limits is None and options.ordered is None and options.unique is None and batch is None:
+        if (options.limits, options.ordered, options.unique, options.batching) == (None, None, None, None):
             return False
         if not task.is_called:
             _check_fed(options)
-        first = (task,) if options.bind else ()
-        if batch is not None:
-            check_batch_function(task.function, first)
-        gates = Gates(task.name, task.function, first, options.limits, options.ordered, options.unique, batch)
+        gates = Gates(task, options)
         for limit in gates.own:
             self.add(limit)
         missing = next((name for name in gates.names if name not in self.definitions), None)
@@ -130,7 +120,7 @@ class Limits(Feature):
         return call._replace(gates=gates.of_step((*(Unknown() for _ in range(step)), *args), kwargs, call.queue))
 
     def ready(self, batch: Batch | None) -> None:
-        """Has the database know the limits of *batch*, once for each limit and queue.
+        """Brings the limits of *batch* into the database, once for each limit and queue.
 
         Raises :class:`DuplicateTask` when two calls of it have one key and their task refuses that, and
         :class:`EnqueueError` when a limit is not in the database, and its user may not bring it in.
@@ -142,7 +132,7 @@ class Limits(Feature):
             batch.owners |= self.known.of(batch)
 
     def receives(self, task: Task[..., Any]) -> bool:
-        """Whether it has limits."""
+        """Returns whether it has limits."""
         return task.name in self.gates
 
     def received(self, session: Session, claim: Claim) -> Claim | Outcome:

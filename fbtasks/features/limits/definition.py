@@ -31,16 +31,15 @@ _BURST: Final = 100_000
 
 
 def limit_name(what: str, value: object) -> str:
-    """The name of a limit: 1 to 100 printable characters."""
-    if not isinstance(value, str) or not 0 < len(value) <= 100 or not value.isprintable() or value != value.strip():
-        raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 100 printable characters.")
-    if value.startswith(_RESERVED):
-        raise ConfigurationError(f"{what} {checks.shown(value)} must not begin with any of {', '.join(_RESERVED)}.")
-    return value
+    """Checks the name of a limit: 1 to 100 printable characters."""
+    name = checks.name(what, value, 100)
+    if name.startswith(_RESERVED):
+        raise ConfigurationError(f"{what} {checks.shown(name)} must not begin with any of {', '.join(_RESERVED)}.")
+    return name
 
 
 def check_rate(what: str, value: object) -> str:
-    """How many may begin in which time."""
+    """Checks how many may begin in which time."""
     found = _RATE.fullmatch(value) if isinstance(value, str) else None
     if found is None or not int(found[1]) or found[2] == "0":
         raise ConfigurationError(
@@ -51,48 +50,42 @@ def check_rate(what: str, value: object) -> str:
     return found.string
 
 
+_many: Final = optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))
+
+
 def _period(found: re.Match[str]) -> int:
-    """The microseconds between two that begin at a rate."""
+    """Returns the microseconds between two that begin at a rate."""
     return _UNITS[found[3]] * int(found[2] or 1) // int(found[1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitOptions:
-    """The options of ``app.limit()``. Raises :class:`ConfigurationError` for a value that cannot be used."""
-
-    at_once: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
-    """Tasks that may run at once for each key."""
-    rate: Annotated[str | None, optional(check_rate)] = None
-    """How many may begin in which time for each key: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
-    burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
-    """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if (self.at_once is None) == (self.rate is None):
-            raise ConfigurationError(
-                "a limit is either on how many run at once or on a rate: give at_once= or rate=. For both, define two "
-                "limits, and name both in limits= of the task."
-            )
-        if self.burst is not None and self.rate is None:
-            raise ConfigurationError("burst= is of a limit with rate=.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueLimits:
     """The options of ``app.queue()`` that limit what runs. Raises :class:`ConfigurationError` for what cannot be."""
 
-    at_once: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
-    """Tasks of the queue that may run at once, in all workers together; None: any number."""
+    at_once: Annotated[int | None, _many] = None
+    """Tasks that may run at once, in all workers together; None: any number."""
     rate: Annotated[str | None, optional(check_rate)] = None
-    """How many of its tasks may begin in which time: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
-    burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
+    """How many may begin in which time: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
+    burst: Annotated[int | None, _many] = None
     """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.burst is not None and self.rate is None:
-            raise ConfigurationError("burst= is of a queue with rate=.")
+            raise ConfigurationError("burst= goes with rate=.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions(QueueLimits):
+    """The options of ``app.limit()``, for each key. Raises :class:`ConfigurationError` for what cannot be."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.at_once is None) == (self.rate is None):
+            raise ConfigurationError(
+                "a limit is either on how many run at once or on a rate: give at_once= or rate=. For both, define two "
+                "limits, and name both in limits= of the task."
+            )
 
 
 class LimitDefinition(NamedTuple):
@@ -148,23 +141,14 @@ def rate_text(period: int) -> str:
     return f"1/{period / 1_000_000:g}s"
 
 
-def define_limit(name: str, options: LimitOptions) -> LimitDefinition:
-    """The definition that *options* make of the limit *name*."""
-    return _limit(name, options.at_once, options.rate, options.burst)
-
-
-def queue_limit(queue: str, options: QueueLimits) -> LimitDefinition:
-    """The limit of *queue*, which may be on nothing."""
-    return _limit(f"{QUEUE}{queue}", options.at_once, options.rate, options.burst)
-
-
-def _limit(name: str, at_once: int | None, rate: str | None, burst: int | None) -> LimitDefinition:
-    if rate is None:
-        return LimitDefinition(name, at_once)
-    found = _RATE.fullmatch(rate)
+def define_limit(name: str, options: QueueLimits) -> LimitDefinition:
+    """Returns the definition that *options* make of the limit *name*. That of a queue may be on nothing."""
+    if options.rate is None:
+        return LimitDefinition(name, options.at_once)
+    found = _RATE.fullmatch(options.rate)
     assert found is not None  # as it was checked
     period = _period(found)
-    return LimitDefinition(name, at_once, period, burst or max(1, _BURST // period))
+    return LimitDefinition(name, options.at_once, period, options.burst or max(1, _BURST // period))
 
 
 def in_words(at_once: int | None, period: int | None) -> str | None:
@@ -176,7 +160,7 @@ def in_words(at_once: int | None, period: int | None) -> str | None:
 
 
 def _key(what: str, value: Any, *, all_calls: str = "None") -> Key:
-    """Names of arguments, a function, or None, which the caller writes as *all_calls*."""
+    """Checks a key: names of arguments, a function, or None, which the caller writes as *all_calls*."""
     if value is None or checks.is_function(value):
         return value  # type: ignore[no-any-return]
     names = (value,) if isinstance(value, str) else value
@@ -204,12 +188,7 @@ def limit_keys(what: str, value: object) -> Mapping[str, Key]:
     return {limit_name(f"{what} has the name", name): _key(f"{what}[{name!r}]", key) for name, key in value.items()}
 
 
-def _retry(what: str, value: object) -> str:
-    if value not in ("wait", "pass"):
-        raise ConfigurationError(
-            f"{what} {checks.shown(value)} must be 'wait' (those behind it wait until it has ended) or 'pass'."
-        )
-    return value
+_retry: Final = checks.one_of({"wait": "those behind it wait until it has ended", "pass": "they do not"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +207,7 @@ class Ordered:
 
 
 def ordered(what: str, value: object) -> Ordered:
-    """An order, or what it goes by; True: one for all calls."""
+    """Returns an order, or makes one of what it goes by; True: one for all calls."""
     if isinstance(value, Ordered):
         return value
     if value is True:
@@ -236,13 +215,9 @@ def ordered(what: str, value: object) -> Ordered:
     return Ordered(_key(what, value, all_calls="True"))
 
 
-def _until(what: str, value: object) -> str:
-    if value not in ("start", "end"):
-        raise ConfigurationError(
-            f"{what} {checks.shown(value)} must be 'start' (calls are merged into one that has not begun) or 'end' "
-            "(into one that has not ended)."
-        )
-    return value
+_until: Final = checks.one_of(
+    {"start": "calls are merged into one that has not begun", "end": "into one that has not ended"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +265,7 @@ class Unique:
 
 
 def unique(what: str, value: object) -> Unique | None:
-    """What makes a task unique; True: its arguments, False: nothing."""
+    """Returns what makes a task unique; True: its arguments, False: nothing."""
     if isinstance(value, Unique):
         return value
     if isinstance(value, bool):
@@ -299,12 +274,12 @@ def unique(what: str, value: object) -> Unique | None:
 
 
 def order_limit(task: str, options: Ordered) -> LimitDefinition:
-    """The limit of an ordered task."""
+    """Returns the limit of an ordered task."""
     return LimitDefinition(f"{ORDERED}{task}", 1, in_order=True, stops=options.stop_on_failure)
 
 
 def unique_limit(task: str, options: Unique) -> LimitDefinition:
-    """The limit of a unique task."""
+    """Returns the limit of a unique task."""
     conflict = options.conflict
     waits = conflict if isinstance(conflict, debounce) else None
     quiet = 0 if waits is None else round(waits.wait * 1000)
@@ -319,5 +294,5 @@ def unique_limit(task: str, options: Unique) -> LimitDefinition:
 
 
 def batch_limit(task: str, size: int, wait: float) -> LimitDefinition:
-    """The limit of a task whose calls are run in batches: up to *size*, when the oldest has waited *wait* seconds."""
+    """Returns the limit of a task with batches: up to *size* calls, when the oldest has waited *wait* seconds."""
     return LimitDefinition(f"{BATCH}{task}", batch=size, wait_ms=round(wait * 1000))

@@ -1,4 +1,4 @@
-"""The limits of tasks: brought into the database, and rid of what nothing needs any more."""
+"""Brings the limits of an app into the database, and deletes gates and traces that nothing needs any more."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.firsts import write_first
 
 logger = logging.getLogger(__name__)
+_GATES: Final = 1000
+"""Gates that are deleted in one transaction. One at which nothing is stays until then."""
+_LOOKED: Final = 2000
+"""Tasks of which one transaction looks whether they are there."""
 _BATCHES: Final = 5
 """Transactions that one part of it may use in one turn."""
 
@@ -31,19 +35,23 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
 
 
 def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_new: bool = False) -> bool:
-    """The same for one limit. Whether it changed; with *only_new* a definition that is there stays.
+    """Does so for one limit. Returns whether it changed; with *only_new* a definition that is there stays.
 
     One of a queue that says nothing takes back what was said before, and makes none.
     """
-    queue = definition.queue
-    says = definition.at_once is not None or definition.period is not None
-    if queue is not None and not says and admission.find(session, definition.name) is None:
+    it, queue = definition, definition.queue
+    says = it.at_once is not None or it.period is not None
+    if queue is not None and not says and admission.find(session, it.name) is None:
         return False
+    row = (
+        it.name, app, it.at_once, it.period, it.burst, int(it.in_order), int(it.stops), it.until, int(it.replaces),
+        it.quiet_ms, it.most_ms, it.lasts_ms, it.batch, it.wait_ms, it.text, it.hash, int(only_new),
+    )  # fmt: skip
 
     def write(transaction: Transaction) -> bool:
-        changed = admission.set_limit(transaction, app, definition, only_new=only_new)
+        changed = bool(transaction.call("FBTASKS_LIMITS.SET_LIMIT", *row) == 1)
         if changed and queue is not None:
-            transaction.call("FBTASKS_LIMITS.TAKE_LIMIT", definition.name, queue)
+            transaction.call("FBTASKS_LIMITS.TAKE_LIMIT", it.name, queue)
         return changed
 
     return write_first(session, write)
@@ -53,25 +61,16 @@ class Leftovers:
     """What tasks that are gone have left behind, and gates that nothing needs."""
 
     def __init__(self) -> None:
-        self._after: int | None = 0
-        """The number of the task up to which it has looked this time; None: it has looked at all."""
+        self._after = 0
+        """The number of the task up to which it has looked this time."""
 
     def turn(self, session: Session) -> bool:
-        """Deletes some. Whether there may be more."""
-        if self._forget_gates(session) or self._forget_traces(session):
+        """Deletes some. Returns whether there may be more."""
+        if all(session.call("FBTASKS_LIMITS.FORGET_GATES", _GATES) >= _GATES for _ in range(_BATCHES)):
             return True
-        self._after = 0
-        return False
-
-    def _forget_gates(self, session: Session) -> bool:
-        most = admission.GATES
-        return all(session.call("FBTASKS_LIMITS.FORGET_GATES", most) >= most for _ in range(_BATCHES))
-
-    def _forget_traces(self, session: Session) -> bool:
-        """Looks at the next few tasks. Whether there are more."""
         for _ in range(_BATCHES):
-            after = self._after
-            if after is None:
-                break
-            _, self._after = session.run(lambda t, a=after: admission.forget_traces(t, a))  # type: ignore[misc]
-        return self._after is not None
+            _, last = session.call("FBTASKS_LIMITS.FORGET_TRACES", self._after, _LOOKED)
+            self._after = last or 0
+            if last is None:
+                return False
+        return True

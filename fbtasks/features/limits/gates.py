@@ -1,4 +1,4 @@
-"""Which gates the calls of a task have to pass: the keys of its limits."""
+"""Computes the gates that a call has to pass: the keys of its limits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.features.limits.definition import (
     Key,
     LimitDefinition,
-    Ordered,
     Unique,
     batch_limit,
     order_limit,
@@ -20,6 +19,11 @@ from fbtasks.features.limits.definition import (
 )
 from fbtasks.system import checks
 from fbtasks.tasks.call import Gate, OnDuplicate
+from fbtasks.tasks.function import check_batch_function
+
+if TYPE_CHECKING:
+    from fbtasks.features.limits.options import LimitedTask
+    from fbtasks.tasks.definition import Task
 
 MOST_LIMITS: Final = 10
 """Limits of one task: a record of a call has room for so many."""
@@ -36,45 +40,37 @@ class Unknown:
 class Gates:
     """The limits of one task, and which gate a call of it has to pass for each."""
 
-    def __init__(
-        self,
-        task: str,
-        function: Callable[..., Any],
-        first: tuple[Any, ...],
-        limits: Mapping[str, Key] | None,
-        order: Ordered | None,
-        unique: Unique | None,
-        batch: tuple[int, float] | None = None,
-    ) -> None:
-        """*first*: the arguments that *function* gets before those of a call; *batch*: how many calls, and seconds.
-
-        Raises :class:`TaskDefinitionError` for an argument that the function does not have.
-        """
-        self._task = task
-        self._first = first
-        self._keys: list[tuple[Gate, Key]] = [(Gate(name, 0), key) for name, key in (limits or {}).items()]
+    def __init__(self, task: Task[..., Any], options: LimitedTask) -> None:
+        """Raises :class:`TaskDefinitionError` for an argument that the task's function does not have."""
+        self._task = task.name
+        self._first = (task,) if options.bind else ()
+        """The arguments that the function gets before those of a call."""
+        self._keys: list[tuple[Gate, Key]] = [(Gate(name, 0), key) for name, key in (options.limits or {}).items()]
         """For each limit the gate of all calls, and what they are told apart by."""
         self.own: list[LimitDefinition] = []
         """The limits that are this task's alone."""
+        unique, order, batch = options.unique, options.ordered, options.batching
         if unique is not None:
-            limit = unique_limit(task, unique)
+            limit = unique_limit(task.name, unique)
             self._add(limit, unique.by or _all_arguments, unique.until == "end", _on_duplicate(unique, limit))
         if order is not None:
-            self._add(order_limit(task, order), order.by, order.during_retry == "wait")
+            self._add(order_limit(task.name, order), order.by, order.during_retry == "wait")
         self._batch: str | None = None
         if batch is not None:
-            self.own.append(batch_limit(task, *batch))
+            check_batch_function(task.function, self._first)
+            self.own.append(batch_limit(task.name, *batch))
             self._batch = self.own[-1].name
-        if len(self._keys) + (batch is not None) > MOST_LIMITS:
+        many = len(self._keys) + (batch is not None)
+        if many > MOST_LIMITS:
             raise TaskDefinitionError(
-                f"the task {task!r} has {len(self._keys) + (batch is not None)} limits, its own for order, unique and "
-                f"batch among them, and may have {MOST_LIMITS}. Leave some of them out."
+                f"the task {task.name!r} has {many} limits, its own for order, unique and batch among them, and may "
+                f"have {MOST_LIMITS}. Leave some of them out."
             )
         try:
-            self._signature = inspect.signature(function)
+            self._signature = inspect.signature(task.function)
         except ValueError as error:
             raise TaskDefinitionError(
-                f"the task {task!r} has limits, and its function does not tell its parameters."
+                f"the task {task.name!r} has limits, and its function does not tell its parameters."
             ) from error
         self.merges_only = unique is not None and len(self.own) == len(self._keys) == 1
         """Whether its calls are merged, and pass no other limit."""
@@ -105,7 +101,7 @@ class Gates:
                 )
 
     def of_step(self, args: Sequence[Any], kwargs: Mapping[str, Any], queue: str) -> tuple[Gate, ...]:
-        """The gates of a call whose first arguments are placeholders; none when a key is known only with those.
+        """Returns the gates of a call whose first arguments are placeholders; none when a key depends on those.
 
         Then the worker that claims it puts it before its gates.
         """
@@ -119,7 +115,7 @@ class Gates:
         return self.of(args, kwargs, queue)
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any], queue: str) -> tuple[Gate, ...]:
-        """The gates of a call in *queue*, which has batches of its own.
+        """Returns the gates of a call in *queue*, which has batches of its own.
 
         Raises :class:`EnqueueError` when its key cannot be told.
         """
@@ -164,7 +160,7 @@ def _is_unknown(value: object) -> bool:
 
 
 def _on_duplicate(options: Unique, limit: LimitDefinition) -> OnDuplicate:
-    """What becomes of a call when another one waits. The newest one is kept only if it is enqueued."""
+    """Returns what becomes of a call when another one waits. The newest one is kept only if it is enqueued."""
     if options.conflict == "raise":
         return OnDuplicate.RAISE
     return OnDuplicate.MERGE if limit.replaces else OnDuplicate.FIND
@@ -175,7 +171,7 @@ def _all_arguments(*args: Any, **kwargs: Any) -> str:
 
 
 def lane_of(limit: str, value: object) -> int:
-    """The number of the gate of *value*. Raises :class:`EnqueueError` for what is no key."""
+    """Returns the number of the gate of *value*. Raises :class:`EnqueueError` for what is no key."""
     values: Iterable[Any] = value if isinstance(value, tuple | list) else (value,)
     texts = [_text(limit, each) for each in values]
     digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()

@@ -14,7 +14,7 @@ from fbtasks.tasks.serialize import Payload
 
 
 def passes(gates: Gates, claim: Claim) -> bool:
-    """Whether *claim* has passed what its task has to.
+    """Returns whether *claim* has passed what its task has to.
 
     A step of a workflow is not merged into another task: others may wait for its end, and it has inputs of its own.
     """

@@ -1,4 +1,4 @@
-"""The limits that an app's process knows the database to have, so that its calls can be put before their gates."""
+"""The numbers of the limits that this process has found in the database, or brought in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class KnownLimits:
         """Queues with a limit of their own that was not looked for yet."""
 
     def of(self, calls: Iterable[Call]) -> Mapping[str, Owner]:
-        """Those that *calls* have to pass. The queues of the calls are known to have them from here on.
+        """Returns the limits that *calls* have to pass. The queues of the calls are known to have them from here on.
 
         Raises :class:`EnqueueError` when a limit is not in the database, and its user may not bring it in.
         """
@@ -49,13 +49,16 @@ class KnownLimits:
 
     def note(self, name: str, queue: str) -> Owner:
         """Finds the limit *name*, and notes that tasks of *queue* have to pass it."""
-        database = self._app.database
-        database.make_ready()
-        limit = self._limits.get(name) or database.use(lambda session: self._find(session, name))
-        assert limit is not None
-        id = limit.id
-        database.use(lambda session: write_first(session, lambda t: t.call("FBTASKS_LIMITS_API.USE_LIMIT", id, queue)))
-        self._limits[name] = limit
+
+        def work(session: Session) -> Owner:
+            limit = self._limits.get(name) or self._find(session, name)
+            assert limit is not None
+            id = limit.id
+            write_first(session, lambda t: t.call("FBTASKS_LIMITS_API.USE_LIMIT", id, queue))
+            return limit
+
+        self._app.database.make_ready()
+        limit = self._limits[name] = self._app.database.use(work)
         self._uses.add((name, queue))
         return limit
 

@@ -77,7 +77,7 @@ def list_limits(database: Database) -> list[LimitRow]:
 
 
 def _unknown(session: Session) -> list[tuple[int, int]]:
-    """The limits of which no app has said anything, and how many tasks wait for them."""
+    """Returns the limits that no app defines, and how many tasks wait for them."""
     return sorted((number, waiting) for number, waiting in session.read("limit_unknown"))
 
 
@@ -96,12 +96,10 @@ def kind_of(row: Row) -> str:
 
 def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
     said = {"at_once": row.set_at_once, "rate": row.set_period, "burst": row.set_burst}
-    period = row.period if row.set_period is None else row.set_period
+    at_once, period, burst = row.in_force
     return LimitRow(
         name=row.name, app=row.app, kind=kind_of(row),
-        at_once=row.at_once if row.set_at_once is None else row.set_at_once,
-        rate=None if period is None else rate_text(period),
-        burst=row.burst if row.set_burst is None else row.set_burst,
+        at_once=at_once, rate=None if period is None else rate_text(period), burst=burst,
         set=[name for name, value in said.items() if value is not None],
         code_at_once=row.at_once, code_rate=None if row.period is None else rate_text(row.period), code_burst=row.burst,
         batch=row.batch, wait=None if row.batch is None else row.wait_ms / 1000, state=row.state,
@@ -113,34 +111,30 @@ def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
 def change(
     database: Database, name: str, *, at_once: int | None = None, rate: str | None = None, burst: int | None = None
 ) -> LimitRow:
-    """Has a limit go by what is given here instead of the code. Returns it as it is then.
+    """Sets what a limit goes by instead of the code. Returns it as it is then.
 
     Raises :class:`ConfigurationError` for what cannot be.
     """
-
-    def work(transaction: Transaction) -> None:
-        _write(transaction, _changed(_chosen(transaction, name), at_once, rate, burst))
-
-    return _changing(database, name, work)
+    return _override(database, name, lambda row: _changed(row, at_once, rate, burst))
 
 
 def reset(database: Database, name: str) -> LimitRow:
-    """Has a limit go by the code alone again. Returns it as it is then. Raises as :func:`change` does."""
-
-    def work(transaction: Transaction) -> None:
-        row = _chosen(transaction, name)
-        _write(transaction, row._replace(set_at_once=None, set_period=None, set_burst=None))
-
-    return _changing(database, name, work)
+    """Makes a limit go by the code alone again. Returns it as it is then. Raises as :func:`change` does."""
+    return _override(database, name, lambda row: row._replace(set_at_once=None, set_period=None, set_burst=None))
 
 
-def _changing(database: Database, name: str, work: Callable[[Transaction], None]) -> LimitRow:
-    def change(session: Session) -> LimitRow:
-        session.run(work)
+def _override(database: Database, name: str, change: Callable[[Row], Row]) -> LimitRow:
+    def write(transaction: Transaction) -> None:
+        row = change(_chosen(transaction, name))
+        said = row.set_at_once, row.set_period, row.set_burst
+        transaction.call("FBTASKS_LIMITS_ADMIN.OVERRIDE_LIMIT", row.id, *said)
+
+    def work(session: Session) -> LimitRow:
+        session.run(write)
         row = _chosen(session, name)
         return _shown(row, admission.loads(session).get(row.id, Load()), admission.closed(session))
 
-    return database.use(change)
+    return database.use(work)
 
 
 def _changed(row: Row, at_once: int | None, rate: str | None, burst: int | None) -> Row:
@@ -157,7 +151,7 @@ def _changed(row: Row, at_once: int | None, rate: str | None, burst: int | None)
         row = row._replace(set_at_once=LimitOptions(at_once=at_once).at_once)
     if rate is None and burst is None:
         return row
-    period = row.period if row.set_period is None else row.set_period
+    _, period, _ = row.in_force
     whole = rate or (None if period is None else rate_text(period))
     if whole is None:
         raise ConfigurationError(f"{row.name!r} has no rate: give --rate as well.")
@@ -165,11 +159,6 @@ def _changed(row: Row, at_once: int | None, rate: str | None, burst: int | None)
     if rate is None:
         return row._replace(set_burst=said.burst)
     return row._replace(set_period=said.period, set_burst=said.burst)
-
-
-def _write(transaction: Transaction, row: Row) -> None:
-    said = row.set_at_once, row.set_period, row.set_burst
-    transaction.call("FBTASKS_LIMITS_ADMIN.OVERRIDE_LIMIT", row.id, *said)
 
 
 def resume(database: Database, name: str, key: Sequence[str] = (), *, task: int | None = None) -> list[int]:
@@ -187,15 +176,15 @@ def resume(database: Database, name: str, key: Sequence[str] = (), *, task: int 
         found = [each for each in closed if (each.lane == lane if task is None else each.task == task)]
         if not found:
             raise ConfigurationError(_not_closed(row.name, key, task, closed))
-        session.run(lambda transaction: _open(transaction, found))
+
+        def write(transaction: Transaction) -> None:
+            for each in found:
+                transaction.call("FBTASKS_LIMITS_ADMIN.RESUME_GATE", each.limit, each.lane, each.task)
+
+        session.run(write)
         return [each.task for each in found]
 
     return database.use(work)
-
-
-def _open(transaction: Transaction, keys: Iterable[Closed]) -> None:
-    for each in keys:
-        transaction.call("FBTASKS_LIMITS_ADMIN.RESUME_GATE", each.limit, each.lane, each.task)
 
 
 def _not_closed(name: str, key: Sequence[str], task: int | None, closed: Sequence[Closed]) -> str:
@@ -211,8 +200,8 @@ def _not_closed(name: str, key: Sequence[str], task: int | None, closed: Sequenc
     return f"there is no {what}. Its keys are closed by {tasks} {shown}: {command}"
 
 
-def describe_closed(name: str, key: ClosedKey) -> str:
-    """Returns what is to be said of a closed key of the limit *name*, with the command that opens it."""
+def describe_closed(name: str, key: ClosedKey | Closed) -> str:
+    """Describes a closed key of the limit *name*, with the command that opens it."""
     return (
         f"a key is closed since task {key.task} failed; tasks that wait behind it: {key.waiting}. Retry that task, or "
         f"pass it by: fbtasks limits resume {shlex.quote(name)} --task {key.task}"
@@ -224,7 +213,7 @@ def find_problems(session: Session) -> Iterator[Problem]:
     names = {row.id: row.name for row in admission.read(session)}
     for each in admission.closed(session):
         name = names.get(each.limit, "")
-        yield Problem(describe_closed(name, ClosedKey(each.task, each.since, each.waiting)), f"limit {name}")
+        yield Problem(describe_closed(name, each), f"limit {name}")
     waited_for = {number for (number,) in session.read("waited_for")}
     # All that is held is counted only where something waits for what nobody has defined.
     for _, waiting in _unknown(session) if waited_for - names.keys() else ():
@@ -235,10 +224,7 @@ def find_problems(session: Session) -> Iterator[Problem]:
 def describe_queues(session: Session, rows: dict[str, QueueRow]) -> None:
     """Puts into *rows* what their limits let in, in words, and adds queues with limits that have no row."""
     said = {
-        row.name.removeprefix(QUEUE): in_words(
-            row.at_once if row.set_at_once is None else row.set_at_once,
-            row.period if row.set_period is None else row.set_period,
-        )
+        row.name.removeprefix(QUEUE): in_words(*row.in_force[:2])
         for row in admission.read(session)
         if row.name.startswith(QUEUE)
     }

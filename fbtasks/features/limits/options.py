@@ -1,4 +1,4 @@
-"""What tasks say of limits: the options of ``@app.task`` that this feature adds."""
+"""The options of ``@app.task`` that limits add."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from fbtasks.database.values import as_utc
-from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.tasks.call import Owner
-
-GATES: Final = 1000
-"""Gates that maintenance deletes in one transaction. One at which nothing is stays until then."""
-LOOKED: Final = 2000
-"""Tasks of which it looks in one transaction whether they are there."""
-
-
-def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *, only_new: bool) -> bool:
-    """Notes what *app* says of a limit. False when that changes nothing.
-
-    With *only_new* another definition stays as it is.
-    """
-    it = definition
-    row = (
-        it.name, app, it.at_once, it.period, it.burst, int(it.in_order), int(it.stops), it.until, int(it.replaces),
-        it.quiet_ms, it.most_ms, it.lasts_ms, it.batch, it.wait_ms, it.text, it.hash, int(only_new),
-    )  # fmt: skip
-    return bool(transaction.call("FBTASKS_LIMITS.SET_LIMIT", *row) == 1)
 
 
 def find(session: Session, name: str) -> tuple[Owner, str] | None:
@@ -57,6 +38,15 @@ class Row(NamedTuple):
     wait_ms: int
     state: str
 
+    @property
+    def in_force(self) -> tuple[int | None, int | None, int | None]:
+        """Tasks at once, microseconds between two that begin, and burst: as operators say, else as the code does."""
+        return (
+            self.at_once if self.set_at_once is None else self.set_at_once,
+            self.period if self.set_period is None else self.set_period,
+            self.burst if self.set_burst is None else self.set_burst,
+        )
+
 
 class Load(NamedTuple):
     """How many tasks a limit concerns."""
@@ -79,7 +69,7 @@ class Closed(NamedTuple):
 
 
 def read(reader: Session | Transaction) -> list[Row]:
-    """All limits of which an app has said something, by their names."""
+    """Returns all limits that an app has defined, by their names."""
     read = reader.read if isinstance(reader, Session) else reader.rows
     found = (Row(*row) for row in read("limits"))
     rows = [row._replace(in_order=bool(row.in_order), stops=bool(row.stops)) for row in found]
@@ -87,14 +77,14 @@ def read(reader: Session | Transaction) -> list[Row]:
 
 
 def loads(session: Session) -> dict[int, Load]:
-    """How many tasks each limit concerns, by its number."""
+    """Returns how many tasks each limit concerns, by its number."""
     return {
         owner: Load(int(inside), int(waiting), keys) for owner, inside, waiting, keys in session.read("limit_loads")
     }
 
 
 def closed(session: Session) -> list[Closed]:
-    """The keys that are closed since a task failed."""
+    """Returns the keys that are closed since a task failed."""
     return [
         Closed(limit, lane, task, None if since is None else as_utc(since), waiting)
         for limit, lane, task, since, waiting in session.read("limit_closed")
@@ -102,15 +92,6 @@ def closed(session: Session) -> list[Closed]:
 
 
 def names(session: Session, limits: Collection[int]) -> dict[int, str]:
-    """The names of limits by their numbers."""
+    """Returns the names of limits by their numbers."""
     some = ",".join(str(int(number)) for number in limits)
     return dict(session.read("limits_by_id", more=f" ID IN ({some})")) if some else {}
-
-
-def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None]:
-    """Looks at the next tasks after the number *after*, and forgets what is left of those that are gone.
-
-    Returns how many it forgot, and the last one that it looked at; None: there are no more.
-    """
-    forgotten, last = transaction.call("FBTASKS_LIMITS.FORGET_TRACES", after, LOOKED)
-    return forgotten, last

@@ -1,4 +1,4 @@
-"""Progress: what a task says of itself while it runs."""
+"""Progress that a task reports while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What progress adds to tasks and to results: what a task says of itself while it runs."""
+"""The methods of tasks and results that progress adds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.progress import store
-from fbtasks.features.progress.said import packed
 from fbtasks.queue.result import AsyncResult
 from fbtasks.system import checks
 from fbtasks.tasks.definition import Task
@@ -38,7 +37,7 @@ class ReportingTask(Task[P, R]):
             )
         data = self.app.serializer.dump_json(meta, f"the progress of {self.name!r}", "meta", META)
         if request is not None:
-            reports.say(number, "progress", packed(state, data))
+            reports.say(number, "progress", store.packed(state, data))
 
 
 class ReportedResult(AsyncResult[R]):
@@ -49,7 +48,7 @@ class ReportedResult(AsyncResult[R]):
 
 
 def progress_word(what: str, value: object) -> str:
-    """How a task calls the state that it is in while it runs. Raises :class:`ConfigurationError` for what cannot be."""
+    """Checks the state of a task that runs. Raises :class:`ConfigurationError` for what cannot be one."""
     if not isinstance(value, str) or not 0 < len(value) <= 50 or not value.isprintable():
         raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 50 printable characters.")
     if value in _OWN:

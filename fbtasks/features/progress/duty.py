@@ -1,4 +1,4 @@
-"""What running tasks say of themselves, until it is written; and forgotten, when they have ended."""
+"""Writes the progress that running tasks report, and deletes that of tasks that have ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 from fbtasks import timing as clock
 from fbtasks.feature import Duty
 from fbtasks.features.progress import store
-from fbtasks.features.progress.said import Progress
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.tasks.call import Said
@@ -25,18 +24,18 @@ class ProgressNotes(Duty):
 
     def __init__(self, turn: HostLock) -> None:
         self._turn = turn
-        self._notes: dict[int, Progress] = {}
+        self._notes: dict[int, store.Progress] = {}
         self._due = math.inf
 
     def told(self, said: Said) -> None:
         """Keeps the last of each task."""
         if not self._notes:
             self._due = clock.monotonic() + WAITS
-        noted = Progress.of(said)
+        noted = store.Progress.of(said)
         self._notes[noted.id] = noted
 
     def due(self) -> float:
-        """When its time comes."""
+        """Returns when its time comes."""
         return self._due
 
     def do(self, session: Session) -> bool:
@@ -49,5 +48,5 @@ class ProgressNotes(Duty):
 
 
 def prune(session: Session) -> bool:
-    """Forgets what tasks said that do not run any more. Whether there may be more."""
+    """Forgets what tasks said that do not run any more. Returns whether there may be more."""
     return bool(session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", store.BATCH) >= store.BATCH)

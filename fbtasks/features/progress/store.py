@@ -1,18 +1,39 @@
-"""What tasks say of themselves while they run, in the database."""
+"""The progress that tasks report, packed for their workers, and in the database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from fbtasks.features.progress.said import Progress
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.states import State
-from fbtasks.tasks.call import TaskRow
+from fbtasks.tasks.call import Said, TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload, json_value, show_json
 
 BATCH = 200
 """Rows that maintenance deletes in one transaction."""
+
+
+def packed(word: str, meta: bytes) -> bytes:
+    """Packs what a task reports to its worker."""
+    return b"%b\n%b" % (word.encode(), meta)  # JSON is written without line breaks
+
+
+class Progress(NamedTuple):
+    """How far a task has come that runs, as it says."""
+
+    id: int
+    claim_id: int
+    word: str
+    """Its state meanwhile."""
+    meta: bytes
+    """The details, in JSON."""
+
+    @classmethod
+    def of(cls, said: Said) -> Progress:
+        """Unpacks *said*."""
+        word, _, meta = said.data.rpartition(b"\n")
+        return cls(said.id, said.claim_id, word.decode("utf-8", "replace"), meta)
 
 
 def put(transaction: Transaction, items: Iterable[Progress]) -> None:
@@ -22,13 +43,13 @@ def put(transaction: Transaction, items: Iterable[Progress]) -> None:
 
 
 def of_task(session: Session, task: int) -> tuple[str, bytes] | None:
-    """What a task that runs has said last: a word, and what there is to say, in JSON. None: nothing."""
+    """Returns what a task that runs has said last: its state, and the rest in JSON. None: nothing."""
     rows = session.read("FBTASKS_PROGRESS_API.READ_PROGRESS", task)
     return (rows[0][0], bytes(rows[0][1])) if rows else None
 
 
 def describe(session: Session, task: TaskRow) -> tuple[str, Any]:
-    """What a task that runs has said last, for people and in JSON."""
+    """Returns what a task that runs has said last, for people and in JSON."""
     said = of_task(session, task.id) if task.state is State.RUNNING else None
     if said is None:
         return "", None

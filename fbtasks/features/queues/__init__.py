@@ -29,7 +29,7 @@ class Queues(Feature):
         """Makes it the feature of *app*, once."""
         super().bind(app)
         self.definitions: dict[str, QueueDefinition] = {}
-        """What the app has said of queues, by their names."""
+        """The app's queues by their names."""
         self._room = QueueRoom(app, self.definitions)
 
     def define(self, name: str, options: Mapping[str, Any]) -> QueueDefinition:

@@ -1,7 +1,8 @@
-"""What an app says of its queues: how much one may hold, when work of it may be done, and how its tasks age."""
+"""Queues as an app defines them: how much each may hold, when its tasks may run, and how they age."""
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, Literal
@@ -89,7 +90,7 @@ class QueueDefinition:
 
 
 def define_queue(queue: str, options: QueueOptions, default_tz: str) -> QueueDefinition:
-    """The definition that *options* make of *queue*."""
+    """Returns the definition that *options* make of *queue*."""
     return QueueDefinition(
         queue,
         options.max_length,
@@ -100,21 +101,14 @@ def define_queue(queue: str, options: QueueOptions, default_tz: str) -> QueueDef
     )
 
 
-def age_in(text: str | None) -> float | None:
-    """The age of a definition in JSON, in seconds; None: its tasks do not age."""
-    age: float | None = json.loads(text or "{}").get("age")
-    return age
-
-
-def describe_window(text: str | None) -> str:
-    """The window of a definition in JSON, for people: ``22:00-06:00 mon-fri Europe/Berlin``."""
-    found = json.loads(text or "{}")
+def describe_window(found: Mapping[str, Any]) -> str:
+    """Returns the window of a definition, for people: ``22:00-06:00 mon-fri Europe/Berlin``."""
     parts = ("-".join(found.get("run_between") or ()), found.get("days") or "", found.get("tz") or "")
     return " ".join(part for part in parts if part)
 
 
 def window_from(text: str) -> Window | None:
-    """The window of a definition in JSON. Raises :class:`ConfigurationError` for a zone that is not known here."""
+    """Returns the window of a definition in JSON. Raises :class:`ConfigurationError` for a zone not known here."""
     found = json.loads(text)
     between = found.get("run_between")
     return window_of(tuple(between) if between else None, found.get("days"), found.get("tz"), "UTC")

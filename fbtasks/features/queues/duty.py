@@ -1,4 +1,4 @@
-"""The limits and windows of queues: brought into the database, and kept right there."""
+"""Brings the limits and windows of queues into the database, and keeps them right there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
+from fbtasks import timing as clock
 from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.queues import store as limits
 from fbtasks.features.queues.definition import QueueDefinition, window_from
-from fbtasks.features.queues.store import Policy
+from fbtasks.features.queues.store import Policy, policies
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.firsts import write_first
 from fbtasks.system.showing import count
@@ -31,13 +31,16 @@ def sync_queues(session: Session, app: str, definitions: Iterable[QueueDefinitio
 
 
 def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_new: bool = False) -> bool:
-    """The same for one queue. Whether it changed; with *only_new* a definition that is there stays."""
+    """Does so for one queue. Returns whether it changed; with *only_new* a definition that is there stays."""
+    it = definition
+    row = it.queue, app, it.max_length, it.when_full, int(it.window is not None), it.age_ms, it.text, it.hash
 
     def write(transaction: Transaction) -> bool:
-        if not limits.set_policy(transaction, app, definition, only_new=only_new):
+        # The queue is locked from here on, unless that changes nothing.
+        if transaction.call("FBTASKS_QUEUES.SET_POLICY", *row, int(only_new)) != 1:
             return False
-        transaction.call("FBTASKS_QUEUES.SET_PLACES", definition.queue)
-        _write_shifts(transaction, definition.queue, definition.window)
+        transaction.call("FBTASKS_QUEUES.SET_PLACES", it.queue)
+        _write_shifts(transaction, it.queue, it.window)
         return True
 
     return write_first(session, write)
@@ -45,7 +48,9 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
 
 def _write_shifts(transaction: Transaction, queue: str, window: Window | None) -> None:
     now = now_in(transaction)
-    limits.set_shifts(transaction, queue, () if window is None else window.shifts(now - _BEHIND, now + _AHEAD))
+    shifts = () if window is None else window.shifts(now - _BEHIND, now + _AHEAD)
+    packed = "".join(f"{clock.to_ms(begin):015d}{clock.to_ms(end):015d}" for begin, end in shifts)
+    transaction.call("FBTASKS_QUEUES.SET_SHIFTS", queue, packed)
 
 
 def audit(session: Session) -> bool:
@@ -53,7 +58,7 @@ def audit(session: Session) -> bool:
 
     Places are lost or too many when tables were changed by hand, and after a limit was set on a queue that held tasks.
     """
-    for policy in limits.policies(session):
+    for policy in policies(session):
         if not policy.places_are_right:
             _put_right(session, policy)
         if policy.windowed and (policy.shifts_until is None or policy.shifts_until - policy.now < _LEAST):

@@ -1,4 +1,4 @@
-"""A producer's side of queues with a limit: the limit is there before the first call, and a call may wait for room."""
+"""Bounded queues for producers: brings in the limit before the first call, and waits for room."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _MOST_EVENTS: Final = 15
 
 
 class QueueRoom:
-    """What an app's process does about the limits of its queues before it enqueues, and when one is full."""
+    """Brings in the limits of an app's queues before it enqueues, and waits when one is full."""
 
     def __init__(self, app: FBTasks, queues: Mapping[str, QueueDefinition]) -> None:
         """*queues*: what the app says of its queues, which may grow."""
         self._app = app
         self._queues = queues
         self._known: set[str] = set()
-        """Queues of which the database knows what is said of them, as this process has seen."""
+        """Queues whose definitions the database has, as this process has seen."""
         self._listener: ResultListener | None = None
 
     def check_known(self, queues: Iterable[str]) -> None:

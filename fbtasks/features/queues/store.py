@@ -1,16 +1,15 @@
-"""What the database is told of queues: their limits, the places of those, and when they are open."""
+"""The queues that apps have defined, as the database has them: limits, places, and when they are open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from fbtasks import timing as clock
 from fbtasks.database.values import as_utc
-from fbtasks.features.queues.definition import QueueDefinition, age_in, describe_window
-from fbtasks.firebird.session import Session, Transaction
+from fbtasks.features.queues.definition import describe_window
+from fbtasks.firebird.session import Session
 from fbtasks.queue.results import QueueRow
 from fbtasks.system.showing import span
 
@@ -22,9 +21,7 @@ class Policy(NamedTuple):
     max_length: int | None
     when_full: str | None
     windowed: bool
-    app: str | None
     definition: str | None
-    hash: str | None
     now: datetime
     free: int
     owed: int
@@ -49,7 +46,7 @@ class Policy(NamedTuple):
 
 
 def policies(session: Session) -> list[Policy]:
-    """All queues of which something is told."""
+    """Returns all queues that an app has defined."""
     return [
         row._replace(
             windowed=bool(row.windowed), now=as_utc(row.now), free=row.free or 0, owed=row.owed or 0,
@@ -59,23 +56,14 @@ def policies(session: Session) -> list[Policy]:
     ]  # fmt: skip
 
 
-def set_policy(transaction: Transaction, app: str, definition: QueueDefinition, *, only_new: bool) -> bool:
-    """Notes what *app* says of a queue, which is locked then. False when that changes nothing.
-
-    With *only_new* another definition stays as it is.
-    """
-    it = definition
-    row = it.queue, app, it.max_length, it.when_full, int(it.window is not None), it.age_ms, it.text, it.hash
-    return bool(transaction.call("FBTASKS_QUEUES.SET_POLICY", *row, int(only_new)) == 1)
-
-
 def describe(session: Session, rows: dict[str, QueueRow]) -> None:
     """Puts what is told of queues into *rows*, and adds those of which something is told and that have no row."""
     told = {each.queue: each for each in policies(session)}
     for queue in {*rows, *told}:
         row, it = rows.get(queue) or QueueRow(queue=queue), told.get(queue)
-        age = it and age_in(it.definition)
-        window = describe_window(it.definition) if it is not None and it.windowed else None
+        found = json.loads((it and it.definition) or "{}")
+        age = found.get("age")
+        window = describe_window(found) if it is not None and it.windowed else None
         facts = {"when_full": it and it.when_full, "window": window, "age": age}
         shown = {"WINDOW": window, "AGE": None if age is None else span(age)}
         rows[queue] = replace(
@@ -86,9 +74,3 @@ def describe(session: Session, rows: dict[str, QueueRow]) -> None:
             facts={**row.facts, **facts},
             shown={**row.shown, **{title: text for title, text in shown.items() if text is not None}},
         )
-
-
-def set_shifts(transaction: Transaction, queue: str, shifts: Iterable[tuple[datetime, datetime]]) -> None:
-    """Says anew when a queue is open."""
-    packed = "".join(f"{clock.to_ms(begin):015d}{clock.to_ms(end):015d}" for begin, end in shifts)
-    transaction.call("FBTASKS_QUEUES.SET_SHIFTS", queue, packed)

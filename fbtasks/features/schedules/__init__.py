@@ -32,7 +32,7 @@ class Schedules(Feature):
         """The app's schedules, by their names."""
 
     def decorator(self, unnamed: Sequence[Any], options: Mapping[str, Any]) -> Callable[[Any], Any]:
-        """The decorator ``@app.periodic(**options)``."""
+        """Returns the decorator ``@app.periodic(**options)``."""
         if unnamed:
             raise TaskDefinitionError(
                 f"app.periodic was given {checks.shown(unnamed[0])}. It must be said when the task is called, by name: "
@@ -62,7 +62,7 @@ class Schedules(Feature):
         return schedule
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
-        """Has schedules tick."""
+        """Ticks schedules."""
         from fbtasks.features.schedules.duty import Ticks
 
         yield Ticks(worker.events_arrive)

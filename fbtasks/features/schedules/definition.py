@@ -5,9 +5,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
-from fbtasks.errors import ConfigurationError, TaskDefinitionError
+from fbtasks.errors import TaskDefinitionError
 from fbtasks.features.schedules.ticking import Missed, cron_text, every_ms
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
@@ -15,39 +16,12 @@ from fbtasks.tasks import windows
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import check_fields
 
-_MISSED: Final = ("one", "skip", "all")
-
-
-def schedule_name(what: str, value: object) -> str:
-    """The name of a schedule: 1 to 255 printable characters."""
-    if not isinstance(value, str) or not 0 < len(value) <= 255 or not value.isprintable() or value != value.strip():
-        raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 255 printable characters.")
-    return value
+_missed: Final = checks.one_of({"one": "one task for all missed ticks", "skip": "none", "all": "one for each"})
 
 
 def _every(what: str, value: object) -> object:
     every_ms(what, value)
     return value
-
-
-def _missed(what: str, value: object) -> object:
-    if value not in _MISSED:
-        raise ConfigurationError(
-            f"{what} {checks.shown(value)} must be 'one' (one task for all missed ticks), 'skip' (none) or 'all'."
-        )
-    return value
-
-
-def _args(what: str, value: object) -> Sequence[Any]:
-    if isinstance(value, list | tuple):
-        return value
-    raise ConfigurationError(f"{what} {checks.shown(value)} must be a list or a tuple of the arguments: (1, 2).")
-
-
-def _kwargs(what: str, value: object) -> Mapping[str, Any]:
-    if isinstance(value, Mapping):
-        return value
-    raise ConfigurationError(f"{what} {checks.shown(value)} must be a dict of the arguments by their names.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +36,8 @@ class TickOptions:
     """The zone whose wall clock *cron* reads; None: the app's timezone, or UTC when it names none."""
     missed: Annotated[Missed, _missed] = "one"
     """What becomes of ticks at which no worker was there."""
-    args: Annotated[Sequence[Any], _args] = ()
-    kwargs: Annotated[Mapping[str, Any] | None, optional(_kwargs)] = None
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] | None = None
     paused: Annotated[bool, checks.flag] = False
     """Whether it does not tick before an operator resumes it."""
 
@@ -83,7 +57,7 @@ class TickOptions:
 class ScheduleOptions(TickOptions):
     """The options of ``app.add_periodic()``."""
 
-    name: Annotated[str | None, optional(schedule_name)] = None
+    name: Annotated[str | None, optional(partial(checks.name, most=255))] = None
     """The name of the schedule; None: that of its task."""
     queue: Annotated[str | None, optional(checks.queue_name)] = None
     priority: Annotated[int | None, optional(checks.priority)] = None

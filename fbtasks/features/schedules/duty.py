@@ -1,4 +1,4 @@
-"""When a worker looks at the schedules, and has those tick that are due: any worker does, and one of them each tick."""
+"""Ticks the schedules that are due: every worker looks at them, and one does each tick."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from fbtasks import timing as clock
+from fbtasks.database.values import as_naive_utc
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -62,17 +63,19 @@ class Ticks(Duty):
         """Until when schedules that are due are left to others, by their ids."""
         self._full: set[int] = set()
         """Those whose queue was full when they were looked at last."""
+        self._enqueued = 0
+        """How many tasks were enqueued this time."""
 
     def heard(self) -> None:
-        """Has it look again soon."""
+        """Makes it look again soon."""
         self._next_poll = 0.0
 
     def due(self) -> float:
-        """When its time comes."""
+        """Returns when its time comes."""
         return min(self._next_tick, self._next_poll)
 
     def do(self, session: Session) -> bool:
-        """Has some of those tick that are due. Whether tasks were enqueued."""
+        """Ticks some of those that are due. Returns whether tasks were enqueued."""
         # An event that comes while this looks has it look again.
         self._next_poll = clock.monotonic() + (POLL_WITH_EVENTS if self._events_arrive() else POLL)
         most = TURN + len(self._left)  # what is left to others is not to be all that is found
@@ -88,61 +91,57 @@ class Ticks(Duty):
         waits = [(each.next - now).total_seconds() for each in found if each.next > now]
         if len(due) == most:
             waits.append(0.0)  # there may be more
-        enqueued = 0
-        for each in due:
-            count, wait = self._tick(session, each, now)
-            enqueued += count
-            waits.append(wait)
+        self._enqueued = 0
+        waits += [self._tick(session, each, now) for each in due]
         self._next_tick = self._looked + max(0.0, min(waits, default=math.inf))
-        return enqueued > 0
+        return self._enqueued > 0
 
-    def _tick(self, session: Session, schedule: Active, now: datetime) -> tuple[int, float]:
-        """Has one tick. Returns how many tasks were enqueued, and the seconds until it is due next."""
+    def _tick(self, session: Session, schedule: Active, now: datetime) -> float:
+        """Ticks one. Returns the seconds until it is due next."""
         if (wait := self._left.pop(schedule.id, 0.0) - self._looked) > 0:
-            return 0, self._leave(schedule, wait)
+            return self._leave(schedule, wait)
         try:
             found = turn(schedule.timing, schedule.missed, schedule.next, now)
         except ConfigurationError as error:
-            return 0, self._cannot(schedule, error)
+            return self._cannot(schedule, error)
         except Exception as error:  # noqa: BLE001  # what was written into the table by hand may be no expression
-            return 0, self._fail(session, schedule, f"its next tick cannot be told: {type(error).__name__}: {error}")
+            return self._fail(session, schedule, f"its next tick cannot be told: {type(error).__name__}: {error}")
         return self._do(session, schedule, found, now)
 
-    def _do(self, session: Session, schedule: Active, found: Turn, now: datetime) -> tuple[int, float]:
+    def _do(self, session: Session, schedule: Active, found: Turn, now: datetime) -> float:
         try:
             done = session.run(lambda transaction: _enqueue(transaction, schedule, found), point="tick", attempts=1)
         except ConflictError:
             done = Done.HELD
         except AuthenticationError as error:
-            return 0, self._cannot(schedule, error)
+            return self._cannot(schedule, error)
         except (EnqueueError, StatementRefused) as error:
             if len(found.ticks) > 1:  # a queue may have room for some of them
                 return self._do(session, schedule, Turn(found.ticks[:1], found.ticks[1], left_out=False), now)
             if isinstance(error, QueueFull):
-                return 0, self._is_full(schedule, error)
-            return 0, self._fail(session, schedule, str(error))
-        return self._ticked(schedule, found, done, now)
-
-    def _ticked(self, schedule: Active, found: Turn, done: Done, now: datetime) -> tuple[int, float]:
+                return self._is_full(schedule, error)
+            return self._fail(session, schedule, str(error))
         if done is Done.HELD:
-            return 0, self._leave(schedule, self._held.next())
+            return self._leave(schedule, self._held.next())
         self._held.reset()
         self._full.discard(schedule.id)
-        wait = 0.0 if len(found.ticks) > BATCH else _until(found.next, now)
-        if done is Done.CHANGED:
-            return 0, wait
-        if found.left_out:
-            logger.warning(
-                "The schedule %s missed ticks since %s: %d %s enqueued for them, as its missed=%r says.",
-                schedule.name, schedule.next, len(found.ticks), "task is" if len(found.ticks) == 1 else "tasks are",
-                schedule.missed,
-            )  # fmt: skip
-        return min(len(found.ticks), BATCH), wait
+        if done is Done.DONE:
+            self._enqueued += min(len(found.ticks), BATCH)
+            if found.left_out:
+                logger.warning(
+                    "The schedule %s missed ticks since %s: %d %s enqueued for them, as its missed=%r says.",
+                    schedule.name, schedule.next, len(found.ticks),
+                    "task is" if len(found.ticks) == 1 else "tasks are", schedule.missed,
+                )  # fmt: skip
+        if len(found.ticks) > BATCH:
+            return 0.0
+        return math.inf if found.next is None else (found.next - now).total_seconds()
 
     def _fail(self, session: Session, schedule: Active, error: str) -> float:
-        """Has a schedule stand still. Returns the seconds until it is due next."""
+        """Stops a schedule. Returns the seconds until it is due next."""
         try:
-            failed = session.run(lambda transaction: schedules.fail(transaction, schedule, error))
+            tick = schedule.id, schedule.version, as_naive_utc(schedule.next)
+            failed = session.call("FBTASKS_SCHEDULES.FAIL_TICK", *tick, error[:1000])  # 0: it was changed meanwhile
         except ConflictError:
             return HELD_LAST
         if failed:
@@ -181,7 +180,3 @@ def _enqueue(transaction: Transaction, schedule: Active, found: Turn) -> Done:
             return done
         at = next if next is not None else tick
     return Done.DONE
-
-
-def _until(moment: datetime | None, now: datetime) -> float:
-    return math.inf if moment is None else (moment - now).total_seconds()

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from fbtasks.database.database import Database
+from fbtasks.database.values import as_naive_utc
 from fbtasks.database.values import now as now_in
 from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Problem
@@ -80,34 +81,41 @@ def _arguments(row: Row) -> tuple[list[Any] | None, dict[str, Any] | None]:
 
 
 def pause(database: Database, names: Iterable[str]) -> list[str]:
-    """Has schedules not tick. Returns the names of those that changed.
+    """Stops the ticks of schedules. Returns the names of those that changed.
 
     Raises :class:`ConfigurationError` for names that are not known.
     """
 
-    def work(transaction: Transaction) -> list[str]:
-        rows = [row for row in _chosen(transaction, names) if not _is_paused(row)]
-        for row in rows:
-            schedules.hold(transaction, row.id, held=True)
-        return [row.name for row in rows]
+    def hold(transaction: Transaction, row: Row) -> None:
+        schedules.hold(transaction, row.id, held=True)
 
-    return database.use(lambda session: session.run(work))
+    return [*_each(database, names, hold, lambda row: not _is_paused(row))]
 
 
 def resume(database: Database, names: Iterable[str]) -> list[str]:
-    """Has schedules tick again. Returns the names of those that changed. Raises as :func:`pause` does.
+    """Lets schedules tick again. Returns the names of those that changed. Raises as :func:`pause` does.
 
     Ticks in a pause are not made up for. One that stands still since a task could not be enqueued goes on with that
     tick, as missed ones do.
     """
 
-    def work(transaction: Transaction) -> list[str]:
-        rows = [row for row in _chosen(transaction, names) if _is_paused(row) or row.error is not None]
-        now = now_in(transaction)
-        for row in rows:
-            next = row.timing.begin(now, row.last) if _is_paused(row) else None
-            schedules.hold(transaction, row.id, held=False, next=next)
-        return [row.name for row in rows]
+    def go_on(transaction: Transaction, row: Row) -> None:
+        next = row.timing.begin(now_in(transaction), row.last) if _is_paused(row) else None
+        schedules.hold(transaction, row.id, held=False, next=next)
+
+    return [*_each(database, names, go_on, lambda row: _is_paused(row) or row.error is not None)]
+
+
+def _each(
+    database: Database,
+    names: Iterable[str],
+    change: Callable[[Transaction, Row], Any],
+    is_wanted: Callable[[Row], bool] = lambda _: True,
+) -> dict[str, Any]:
+    """Changes the schedules of *names* that are wanted, in one transaction. Returns what each change returned."""
+
+    def work(transaction: Transaction) -> dict[str, Any]:
+        return {row.name: change(transaction, row) for row in _chosen(transaction, names) if is_wanted(row)}
 
     return database.use(lambda session: session.run(work))
 
@@ -120,7 +128,7 @@ def change(
     database: Database, name: str, *, cron: str | None = None, every: float | None = None, tz: str | None = None,
     args: list[Any] | None = None, kwargs: dict[str, Any] | None = None,
 ) -> ScheduleRow:  # fmt: skip
-    """Has a schedule go by what is given here instead of the code (*every*: seconds). Returns it as it is then.
+    """Sets what a schedule goes by instead of the code (*every*: seconds). Returns it as it is then.
 
     Raises :class:`ConfigurationError` for what cannot be.
     """
@@ -148,7 +156,7 @@ def change(
 
 
 def reset(database: Database, name: str) -> ScheduleRow:
-    """Has a schedule go by the code alone again. Returns it as it is then."""
+    """Makes a schedule go by the code alone again. Returns it as it is then."""
 
     def work(transaction: Transaction) -> None:
         (row,) = _chosen(transaction, [name])
@@ -167,20 +175,14 @@ def _changing(database: Database, name: str, work: Callable[[Transaction], None]
 
 
 def _write(transaction: Transaction, before: Row, after: Row) -> None:
-    next = None
-    if before.when != after.when:
-        next = after.timing.begin(now_in(transaction), before.last)
-    schedules.override(transaction, after.id, after.overrides, next)
+    next = None if before.when == after.when else after.timing.begin(now_in(transaction), before.last)
+    said = after.set_cron, after.set_every_ms, after.set_tz, after.set_payload
+    transaction.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", after.id, *said, as_naive_utc(next))
 
 
 def run(database: Database, names: Iterable[str]) -> dict[str, int]:
     """Enqueues the tasks of schedules once, now. Returns their ids by name. Raises as :func:`pause` does."""
-
-    def work(transaction: Transaction) -> dict[str, int]:
-        rows = _chosen(transaction, names)
-        return {row.name: transaction.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", row.id) for row in rows}
-
-    return database.use(lambda session: session.run(work))
+    return _each(database, names, lambda t, row: t.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", row.id))
 
 
 def check(database: Database, names: Iterable[str]) -> None:
@@ -190,14 +192,7 @@ def check(database: Database, names: Iterable[str]) -> None:
 
 def remove(database: Database, names: Iterable[str]) -> list[str]:
     """Deletes schedules; their tasks stay. Returns the names. Raises as :func:`pause` does."""
-
-    def work(transaction: Transaction) -> list[str]:
-        rows = _chosen(transaction, names)
-        for row in rows:
-            transaction.call("FBTASKS_SCHEDULES_ADMIN.REMOVE_SCHEDULE", row.id)
-        return [row.name for row in rows]
-
-    return database.use(lambda session: session.run(work))
+    return [*_each(database, names, lambda t, row: t.call("FBTASKS_SCHEDULES_ADMIN.REMOVE_SCHEDULE", row.id))]
 
 
 def find_problems(session: Session) -> Iterator[Problem]:

@@ -24,7 +24,7 @@ _WINDOW = ("run_between", "days")
 
 
 def decorator(schedules: Schedules, options: Mapping[str, Any]) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """The decorator of ``app.periodic(**options)``, for a task or for a function, which becomes one.
+    """Returns the decorator of ``app.periodic(**options)``, for a task or for a function, which becomes one.
 
     Raises :class:`TaskDefinitionError` and :class:`ConfigurationError` for options that cannot be.
     """
@@ -58,7 +58,7 @@ def decorator(schedules: Schedules, options: Mapping[str, Any]) -> Callable[[Cal
 
 
 def make_schedule(task: Task[..., Any] | str, options: ScheduleOptions, app: FBTasks) -> Schedule:
-    """The schedule that *options* make of *task*, or of one that this app does not have.
+    """Returns the schedule that *options* make of *task*, or of one that this app does not have.
 
     Raises :class:`TaskDefinitionError` for arguments that the task does not take, or that cannot be in the queue.
     """

@@ -1,4 +1,4 @@
-"""Schedules in the database: what each goes by, its ticks, and what operators say of it."""
+"""Schedules in the database: what each goes by, its ticks, and what operators have set."""
 
 from __future__ import annotations
 
@@ -59,14 +59,9 @@ class Row(NamedTuple):
         """When it ticks."""
         return timing(*self.when)
 
-    @property
-    def overrides(self) -> tuple[str | None, int | None, str | None, bytes | None]:
-        """What operators said instead of the code: cron, milliseconds, zone, payload."""
-        return self.set_cron, self.set_every_ms, self.set_tz, self.set_payload
-
 
 def read(reader: Session | Transaction) -> list[Row]:
-    """All schedules, in the order in which they were made."""
+    """Returns all schedules, in the order in which they were made."""
     rows = reader.read("schedules") if isinstance(reader, Session) else reader.rows("schedules")
     return [_row(Row._make(row)) for row in rows]
 
@@ -107,16 +102,6 @@ def put(
 def hold(transaction: Transaction, id: int, *, held: bool, next: datetime | None = None) -> None:
     """Pauses a schedule, or has it go on: at *next*, or without one when it was to tick."""
     transaction.call("FBTASKS_SCHEDULES_ADMIN.HOLD_SCHEDULE", id, int(held), as_naive_utc(next))
-
-
-def override(
-    transaction: Transaction,
-    id: int,
-    overrides: tuple[str | None, int | None, str | None, bytes | None],
-    next: datetime | None,
-) -> None:
-    """Writes what operators say of a schedule instead of its code. *next*: see :func:`hold`."""
-    transaction.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", id, *overrides, as_naive_utc(next))
 
 
 class Active(NamedTuple):
@@ -162,15 +147,6 @@ class Done(IntEnum):
 def tick(
     transaction: Transaction, schedule: Active, at: datetime, tick: datetime | None, next: datetime | None
 ) -> Done:
-    """Has a schedule tick that is to tick *at*: enqueues its task for *tick*, or none, and moves on to *next*."""
+    """Ticks a schedule that is due *at*: enqueues its task for *tick*, or none, and moves on to *next*."""
     moments: tuple[Any, ...] = (as_naive_utc(at), as_naive_utc(tick), as_naive_utc(next))
     return Done(transaction.call("FBTASKS_SCHEDULES.TICK", schedule.id, schedule.version, *moments))
-
-
-def fail(transaction: Transaction, schedule: Active, error: str) -> bool:
-    """Has a schedule stand still whose tick could not be enqueued. False when it was changed meanwhile."""
-    return bool(
-        transaction.call(
-            "FBTASKS_SCHEDULES.FAIL_TICK", schedule.id, schedule.version, as_naive_utc(schedule.next), error[:1000]
-        )
-    )

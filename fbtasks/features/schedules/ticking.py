@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.system import checks
@@ -44,19 +44,6 @@ _BACK: Final = tuple(timedelta(hours=hours) for hours in (1, 24, 31 * 24, 366 * 
 """How far back the latest tick is looked for, one after the other: so that few are computed, however old the first."""
 
 
-class Timing(Protocol):
-    """When a schedule ticks."""
-
-    def after(self, tick: datetime) -> datetime | None:
-        """The tick after *tick*; None: there is none any more."""
-
-    def latest(self, tick: datetime, now: datetime) -> datetime:
-        """The last of *tick* and those after it that is not later than *now*."""
-
-    def begin(self, now: datetime, last: datetime | None) -> datetime | None:
-        """The first tick after *now* of a schedule that ticked at *last* the last time, if it did."""
-
-
 @dataclass(frozen=True, slots=True)
 class Every:
     """Ticks every so many milliseconds."""
@@ -64,15 +51,15 @@ class Every:
     ms: int
 
     def after(self, tick: datetime) -> datetime:
-        """The tick after *tick*."""
+        """Returns the tick after *tick*."""
         return tick + self._span
 
     def latest(self, tick: datetime, now: datetime) -> datetime:
-        """The last of *tick* and those after it that is not later than *now*."""
+        """Returns the last of *tick* and those after it that is not later than *now*."""
         return tick + (now - tick) // self._span * self._span
 
     def begin(self, now: datetime, last: datetime | None) -> datetime:
-        """The first tick after *now*: a whole number of spans after *last*, or one after *now*."""
+        """Returns the first tick after *now*: a whole number of spans after *last*, or one after *now*."""
         now = now.replace(microsecond=now.microsecond // 1000 * 1000)
         return self.after(now if last is None else self.latest(last, max(last, now)))
 
@@ -89,21 +76,21 @@ class Cron:
     tz: str
 
     def after(self, tick: datetime) -> datetime | None:
-        """The first tick after the moment *tick*, in UTC."""
+        """Returns the first tick after the moment *tick*, in UTC."""
         text = fields(self.text)
         if any(field.startswith("*") for field in text.split()[:2]):
             return _first_reading(text, _zone(self.tz), tick.astimezone(UTC).replace(microsecond=0) + _SECOND)
         return _once(text, _zone(self.tz), tick)
 
     def latest(self, tick: datetime, now: datetime) -> datetime:
-        """The last of *tick* and those after it that is not later than *now*."""
+        """Returns the last of *tick* and those after it that is not later than *now*."""
         for span in _BACK:
             if now - span > tick and (found := self._last(now - span, now)) is not None:
                 return found
         return self._last(tick, now) or tick
 
     def begin(self, now: datetime, last: datetime | None) -> datetime | None:  # noqa: ARG002  # the clock says it
-        """The first tick after *now*."""
+        """Returns the first tick after *now*."""
         return self.after(now)
 
     def _last(self, begin: datetime, now: datetime) -> datetime | None:
@@ -111,6 +98,10 @@ class Cron:
         while tick is not None and tick <= now:
             found, tick = tick, self.after(tick)
         return found
+
+
+Timing = Every | Cron
+"""When a schedule ticks."""
 
 
 def _once(text: str, zone: tzinfo, tick: datetime) -> datetime | None:
@@ -124,7 +115,7 @@ def _once(text: str, zone: tzinfo, tick: datetime) -> datetime | None:
 
 
 def _first_reading(text: str, zone: tzinfo, begin: datetime) -> datetime | None:
-    """The first moment from *begin* on at which the wall clock reads *text*."""
+    """Returns the first moment from *begin* on at which the wall clock reads *text*."""
     from cronsim import CronSim
 
     change = _change(zone, begin)
@@ -141,7 +132,7 @@ def _first_reading(text: str, zone: tzinfo, begin: datetime) -> datetime | None:
 
 
 def _change(zone: tzinfo, begin: datetime) -> datetime | None:
-    """The moment, to the second, at which the wall clock is put forward or back within a good day after *begin*."""
+    """Returns the second at which the wall clock is put forward or back in the good day after *begin*; None: never."""
     low, high = begin, begin + _GOOD_DAY
     offset = low.astimezone(zone).utcoffset()
     if high.astimezone(zone).utcoffset() == offset:
@@ -158,7 +149,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def timing(cron: str | None, every_ms: int | None, tz: str | None) -> Timing:
-    """The timing of a schedule with one of *cron* and *every_ms*."""
+    """Returns the timing of a schedule with one of *cron* and *every_ms*."""
     if every_ms is not None:
         return Every(every_ms)
     assert cron is not None  # as it was checked
@@ -199,12 +190,12 @@ def _ticks(timing: Timing, tick: datetime | None, latest: datetime) -> Iterator[
 
 
 def fields(text: str) -> str:
-    """The five fields of a cron expression, those of a name such as ``@daily`` among them."""
+    """Returns the five fields of a cron expression; those of a name such as ``@daily`` as well."""
     return MACROS.get(text.strip().lower(), text)
 
 
 def cron_text(what: str, value: object) -> str:
-    """A cron expression that ticks at some time."""
+    """Checks a cron expression, which must tick at some time."""
     if not isinstance(value, str):
         raise ConfigurationError(f"{what} {checks.shown(value)} must be a cron expression. {_WRITE}.")
     text = fields(value)
@@ -247,7 +238,7 @@ def _never(what: str, value: object, text: str) -> bool:
 
 
 def every_ms(what: str, value: Any) -> int:
-    """The milliseconds that a span, or a number of seconds, has."""
+    """Returns the milliseconds that a span, or a number of seconds, has."""
     span = (
         value
         if isinstance(value, timedelta)

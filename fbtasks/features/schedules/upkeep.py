@@ -1,4 +1,4 @@
-"""Schedules, brought into the database from the code of an app."""
+"""Brings the schedules of an app into the database."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _check_owner(row: Row | None, app: str) -> None:
 
 
 def _next(row: Row | None, definition: Schedule, now: datetime) -> datetime | None:
-    """When the schedule ticks next; None: when it was to."""
+    """Returns when the schedule ticks next; None: when it was to."""
     if row is None:
         return timing(definition.cron, definition.every_ms, definition.tz).begin(now, None)
     said: Row = row._replace(cron=definition.cron, every_ms=definition.every_ms, tz=definition.tz)

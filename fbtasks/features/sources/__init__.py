@@ -75,13 +75,13 @@ class Sources(Feature):
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """Polls tables, hands on events, and looks whether all is deployed."""
+        from fbtasks.features.sources.deployment import Deployment
         from fbtasks.features.sources.duty import Polling, forget_events
-        from fbtasks.features.sources.undeployed import Undeployed
 
         if polling := Polling(self.app, worker):
             yield polling
         yield Every("forgetting events, or handing them on", 600.0, forget_events, feeds=True)
-        yield Undeployed(self.app, worker)
+        yield Deployment(self.app, worker)
 
     def begin(self, session: Session) -> Iterable[str]:
         """Leaves that to a duty, which goes on to say what is not deployed."""
@@ -117,4 +117,4 @@ class Sources(Feature):
         """Returns what is wrong with subscriptions and polls, and which events have no handler."""
         from fbtasks.features.sources.operations import find_problems
 
-        return find_problems(session, asked)
+        return find_problems(session, asked, self.feeds())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import click
 
@@ -14,13 +14,18 @@ from fbtasks.cli.render import raise_problems
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources import showing
-from fbtasks.features.sources.managing import Connection
+from fbtasks.features.sources.feeds import Feed
 from fbtasks.queue.operations.queues import list_queues
 from fbtasks.system.showing import count
 
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
 _wait = click.option("--wait", type=Seconds(0), default=0.0, help="Seconds to wait for older connections to end.")
 _disconnect = click.option("--disconnect", is_flag=True, help="Then end those that are left.")
+
+
+def _feeds(command: Command) -> Collection[Feed]:
+    """Returns what the code of the app says; nothing without -A."""
+    return command.app.features["sources"].feeds()  # type: ignore[no-any-return]
 
 
 @command
@@ -33,7 +38,7 @@ def apply(command: Command, wait: float, disconnect: bool, existing: bool) -> No
     done = service.apply(
         command.database,
         command.app.name,
-        command.app.features["sources"].feeds(),
+        _feeds(command),
         wait=wait,
         disconnect=disconnect,
         with_existing=existing,
@@ -41,14 +46,16 @@ def apply(command: Command, wait: float, disconnect: bool, existing: bool) -> No
     command.database.use(service.hand_on_events)
     lines = showing.steps(done.changes, done=True) or [_nothing_to_do(done)]
     lines += [f"{count(number, 'row')} of {name} noted." for name, number in done.existing.items()]
-    if existing and (former := _former(done)):
+    # The subscriptions, or those in whose place they are, were there before.
+    former = [step.name for step in done.steps if step.kind == "change" and step.action not in ("create", "orphan")]
+    if existing and former:
         lines.append(
             f"No existing rows of {', '.join(former)} were noted: that is done for new subscriptions. To note them: "
             f"fbtasks subscriptions backfill {' '.join(former)}"
         )
     command.answer(done, "\n".join(lines))
-    if not command.as_json:
-        _tell_older(done.unsettled, "To wait for it: --wait SECONDS; to end it: --disconnect.")
+    if done.unsettled and not command.as_json:
+        say(showing.older(done.unsettled, "To wait for it: --wait SECONDS; to end it: --disconnect."), err=True)
     raise_problems(done.problems, as_json=command.as_json)
     sys.exit(1 if done.unsettled and (wait or disconnect) else 0)
 
@@ -58,22 +65,16 @@ def apply(command: Command, wait: float, disconnect: bool, existing: bool) -> No
 def diff(command: Command, check: bool) -> None:
     """Show what apply would do."""
     _need_app(command, "diff")
-    found = service.diff(command.database, command.app.name, command.app.features["sources"].feeds())
-    older = command.database.use(source_service.older_writers)
-    _tell_older(older)
+    found = service.diff(command.database, command.app.name, _feeds(command))
+    _tell_older(command)
     command.answer(found, "\n".join(showing.steps(found.changes, done=False)) or _nothing_to_do(found))
     raise_problems(found.problems, as_json=command.as_json)
     sys.exit(1 if check and found.changes else 0)
 
 
-def _tell_older(found: Sequence[Connection], remedy: str = showing.END_THEM) -> None:
-    if found:
-        say(showing.older(found, remedy), err=True)
-
-
-def _former(done: service.Applied) -> Sequence[str]:
-    """Returns the tasks called for changes whose subscriptions, or those in whose place they are, were there before."""
-    return [step.name for step in done.steps if step.kind == "change" and step.action not in ("create", "orphan")]
+def _tell_older(command: Command) -> None:
+    if found := command.database.use(source_service.older_writers):
+        say(showing.older(found, showing.END_THEM), err=True)
 
 
 def _nothing_to_do(found: service.Applied) -> str:
@@ -88,9 +89,8 @@ def _need_app(command: Command, what: str) -> None:
 @command
 def list(command: Command) -> None:
     """All subscriptions, and what is wrong with them."""
-    rows = command.database.use(source_service.list_sources)
-    older = command.database.use(source_service.older_writers)
-    _tell_older(older)
+    rows = command.database.use(lambda session: source_service.list_sources(session, _feeds(command)))
+    _tell_older(command)
     command.show(rows, showing.sources)
 
 
@@ -133,7 +133,7 @@ def drop(command: Command, names: tuple[str, ...], yes: bool) -> None:
     if not yes:
         command.confirm(f"Delete {', '.join(names)}, with all that waits?")
     dropped = service.drop(command.database, names)
-    code = {feed.name for feed in command.app.features["sources"].feeds()} if command.code else set()
+    code = {feed.name for feed in _feeds(command)}
     lines = []
     for each in dropped:
         lines.append(f"{each.name} ({each.id}): " + ("gone." if each.gone else "notes nothing more, and goes later."))
@@ -150,8 +150,7 @@ def drop(command: Command, names: tuple[str, ...], yes: bool) -> None:
 @command
 def sources(command: Command) -> None:
     """What feeds tasks from the database, and what waits, runs and stands still."""
-    rows = command.database.use(source_service.inspect_sources)
+    rows = command.database.use(lambda session: source_service.inspect_sources(session, _feeds(command)))
     queues = {} if command.as_json else {row.queue: row for row in list_queues(command.database)}
-    older = command.database.use(source_service.older_writers)
-    _tell_older(older)
+    _tell_older(command)
     command.show(rows, lambda found: showing.loaded_sources(found, queues))

@@ -1,16 +1,18 @@
-"""What ``@app.on_change`` listens to, as it is defined: without a database."""
+"""The definition of ``@app.on_change``. Needs no database."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
+from fbtasks.features.sources.kinds import changes
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
 from fbtasks.tasks import declare
 from fbtasks.tasks.declare import Given, given
 
+Kind = Literal["change", "event", "poll"]
 Order = Literal["key", "total"]
 Names = str | Iterable[str]
 order_check: Final = checks.one_of(
@@ -20,7 +22,7 @@ order_check: Final = checks.one_of(
 _CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _EXAMPLE: Final = "column names"
 SILENT_BYTES: Final = 255
-"""How long a value of a transaction can be, in UTF-8: the names of all tasks that are silenced in it."""
+"""The most bytes of the names of all tasks that are silenced in a transaction, in UTF-8."""
 
 
 SILENT_RULE: Final = (
@@ -44,7 +46,7 @@ def check_silent_name(name: str) -> None:
 
 
 def may_be_silent(name: str) -> bool:
-    """Whether a transaction can be silenced for one task of that name."""
+    """Returns whether a transaction can be silenced for one task of that name."""
     return "," not in name and name != "*" and name == name.strip()
 
 
@@ -55,7 +57,7 @@ def column_names(what: str, value: object) -> tuple[str, ...]:
 
 
 def some_columns(what: str, value: object) -> tuple[str, ...]:
-    """The same, one at least."""
+    """Names of columns, one at least."""
     found = column_names(what, value)
     if not found:
         raise ConfigurationError(f"{what} {checks.shown(value)} names no column. Name one at least, or leave it out.")
@@ -98,6 +100,7 @@ class ChangeSource:
     cannot be what it is, and :class:`TaskDefinitionError` for a definition that can never call its task.
     """
 
+    kind: ClassVar[Kind] = "change"
     table: Annotated[str, checks.text]
     insert: Annotated[bool, checks.flag] = False
     update: Annotated[Given[bool | Names, bool | tuple[str, ...]], _update] = given(False)
@@ -122,3 +125,15 @@ class ChangeSource:
                 f"on_change({self.table!r}) listens to nothing. Give insert=True, update=True, "
                 'update=("COLUMN", ...) or delete=True, or several of them.'
             )
+
+    @property
+    def name(self) -> str:
+        """The table."""
+        return self.table
+
+    def __str__(self) -> str:
+        return f"changes of the table {self.table!r}"
+
+    def read(self, members: Any) -> changes.Change:
+        """Returns the change of a JSON object of the log. Raises :class:`SerializationError` when it is none."""
+        return changes.read(members)

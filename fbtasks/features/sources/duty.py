@@ -1,11 +1,10 @@
-"""When a worker looks at the tables that it polls: quickly while rows come, and less and less often while none do."""
+"""A worker polls tables: often while rows come, and less and less often while none do."""
 
 from __future__ import annotations
 
 import logging
 import math
 import re
-from collections.abc import Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +27,6 @@ from fbtasks.features.sources.store import subscriptions as events
 from fbtasks.features.sources.store.polling import Known, Looked, Polled
 from fbtasks.features.sources.store.subscriptions import is_done
 from fbtasks.features.sources.store.tables import quoted
-from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.timing import Backoff, Quiet
@@ -36,6 +34,7 @@ from fbtasks.worker.logs.task_log import one_line
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks, Task
+    from fbtasks.url import DatabaseURL
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -54,17 +53,19 @@ _DENIED: Final = re.compile(r"no permission for (\w+) access to (?:TABLE|COLUMN|
 class TablePoll:
     """One table, as this worker polls it."""
 
-    def __init__(self, task: Task[..., Any], source: PollSource) -> None:
+    def __init__(self, app: FBTasks, worker: Worker, task: Task[..., Any], source: PollSource) -> None:
         self.task = task
         self.source = source
-        self.polled: Polled | None = None
-        """None: it is to be described anew."""
         self.next_look = 0.0
         """When to look, on the monotonic clock."""
         self.ended = False
         """Whether tasks have ended whose rows do not show it yet."""
         self.is_empty = False
         """Whether the last look has found nothing to do."""
+        self._app = app
+        self._worker = worker
+        self._polled: Polled | None = None
+        """None: it is to be described anew."""
         self._missed = False
         """Whether another worker was at it the last time, or it is gone."""
         self._number: int | None = None
@@ -87,36 +88,78 @@ class TablePoll:
         """Since when each look has met another transaction."""
 
     def hint(self) -> None:
-        """Tasks have ended: has their rows written soon."""
+        """Tasks have ended: their rows are written soon."""
         self.ended = True
         self.next_look = min(self.next_look, self._last_look + self._least)
 
-    def look(self, session: Session, app: FBTasks, turn: HostLock, room: int, most: int) -> Looked:
-        """Looks at the table, and makes up to *most* tasks, of all that there is *room* for.
+    def attempt(self, session: Session, room: int, most: int) -> int:
+        """Looks once: makes up to *most* tasks, of all that there is *room* for. Returns how many.
 
-        Raises what the database raises.
+        When it fails, that keeps nothing else from going on.
         """
         self._last_look = clock.monotonic()
-        polled = self.polled or self._prepare(session, app)
-        if not self._may_take(session) or self._awaits_former(session, polled, turn):
+        try:
+            found = self._look(session, room, most)
+        except ConflictError as error:
+            logger.debug("Polling %s met another transaction: %s", self.source.table, error)
+            if self._blocked_since is None:
+                self._blocked_since = clock.monotonic()
+            self._rest(self._pause.next())  # as if the table were empty
+            if clock.monotonic() - self._blocked_since >= BLOCKED:
+                self._say(session, f"another transaction has it locked: {reason(str(error))}.", " All else goes on.")
+            return 0
+        except (StatementRefused, TaskDefinitionError, ConfigurationError) as error:
+            pause = self._failures.next()
+            self._rest(pause)
+            self._polled, self._missed = None, False
+            why = _explained(error, self._app.settings.url)
+            self._say(session, why, f" It is tried again in {pause:.0f} s; all else goes on.")
+            return 0
+        self._failures.reset()
+        self._blocked_since = None
+        self._missed = found.missed
+        if found.missed:
+            self.is_empty = True
+            self.next_look = clock.monotonic() + self._least
+            return found.made
+        self.ended = False
+        self.is_empty = not (found.made or found.settled)
+        if found.error not in (None, self._error):
+            self._polled = None  # the table may have been altered: it is described anew
+        if not self.is_empty:
+            self._pause.reset()
+        full = found.made and found.made >= found.room  # there may be more: as soon as there is room again
+        self.next_look = clock.monotonic() + (0.0 if full else self._pause.next())
+        self._say(session, found.error, " Other rows go on.")
+        return found.made
+
+    def _rest(self, pause: float) -> None:
+        """Leaves the table alone for a while."""
+        self.ended = False
+        self.is_empty = True
+        self.next_look = clock.monotonic() + pause
+
+    def _look(self, session: Session, room: int, most: int) -> Looked:
+        polled = self._polled or self._prepare(session)
+        if not self._may_take(session) or self._awaits_former(session, polled):
             most = 0
         idle = self.is_empty and not self.ended and self._error is None
         if (idle or self._missed) and self._last_look < self._next_whole:
             waits = polling.waits(session, polled)
             if not waits.known:
-                polled = self._prepare(session, app)
+                polled = self._prepare(session)
             if not waits.ends and not (waits.rows and most):
                 return Looked(room=most, error=self._error)
         self._next_whole = self._last_look + WHOLE
         sweeps = self._last_look >= self._next_sweep
         if sweeps:
             self._next_sweep = self._last_look + WHOLE
-        with turn.held():
+        with self._worker.turn.held():
             found = polling.look(session, polled, room, most, sweep=sweeps)
         return found._replace(error=found.error or self._former_error)
 
     def _may_take(self, session: Session) -> bool:
-        """Whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
+        """Returns whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
         window, moment = self.task.window, clock.monotonic()
         if window is not None and moment >= self._turns_at:
             now = results.now(session)
@@ -127,20 +170,25 @@ class TablePoll:
             self._turns_at = moment + (turn - now).total_seconds()
         return self._is_open
 
-    def _awaits_former(self, session: Session, polled: Polled, turn: HostLock) -> bool:
-        """Writes the ends of tasks of former polls. Whether rows of this table are tasks of one, and to be let end."""
+    def _awaits_former(self, session: Session, polled: Polled) -> bool:
+        """Writes the ends of tasks of former polls. Returns whether rows of this table still are tasks of one."""
         self._former_error = None
         for former in list(self._formers):
             if polling.waits(session, former).ends:
-                with turn.held():
+                with self._worker.turn.held():
                     self._former_error = polling.look(session, former, 0, 0).error or self._former_error
             if is_done(session, former.id):
                 self._formers.remove(former)
         return any(former.poll.table.name == polled.poll.table.name for former in self._formers)
 
-    def _prepare(self, session: Session, app: FBTasks) -> Polled:
-        known = self._registered(session, app)
-        mine = next((each for each in reversed(known) if self._is_mine(each)), None)
+    def _prepare(self, session: Session) -> Polled:
+        known = self._registered(session)
+        source = self.source.table.upper(), self.source.marks
+        mine = None
+        for each in known:
+            theirs = poll_source(each.definition)
+            if (theirs.table.upper(), theirs.marks) == source:
+                mine = each
         if mine is None:
             raise TaskDefinitionError(
                 f"poll_table({self.source.table!r}): it was dropped, or is registered with other marks of its rows, "
@@ -148,107 +196,58 @@ class TablePoll:
             )
         expires = self.task.options.expires
         seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
-        expire_ms = None if seconds is None else int(seconds * 1000)
         self._number = mine.id
         self._error = self._error or mine.failure
-        polled = polling.prepare(session, mine.id, self.source, expire_ms)
-        self._formers = [former for each in known if each.ends and (former := self._former(session, each, mine))]
-        self.polled = polled
+        polled = polling.prepare(session, mine.id, self.source, None if seconds is None else int(seconds * 1000))
+        self._formers = []
+        for each in known:
+            if each.ends and each.id != mine.id and not is_done(session, each.id):
+                self._add_former(session, each)
+        self._polled = polled
         return polled
 
-    def _registered(self, session: Session, app: FBTasks) -> list[Known]:
+    def _registered(self, session: Session) -> list[Known]:
         """Returns what is registered, once in a worker's life as this app's code has it.
 
         What could not be registered when the worker started is tried again, unless another definition has been
         registered since: that is the one of a worker that started later, or of who deploys.
         """
-        name = self.task.name
+        name, app = self.task.name, self._app
         known = polling.known(session, app.name, name)
         if self._number is not None:
             return known
         feed = next(feed for feed in app.features["sources"].feeds() if feed.name == name)
-        if any(each.hash == feed.hash and each.state != "orphaned" and not each.ends for each in known):
-            return known
         found = [(each.hash, each.state == "orphaned") for each in known if not each.ends]
-        self._found = found if self._found is None else self._found
-        if found != self._found:
+        if self._found is None:
+            self._found = found
+        if (feed.hash, False) in found or found != self._found:
             return known
         problems = subscriptions.register(session, app.name, [feed], alone=True)
         if name in problems:
             raise TaskDefinitionError(problems[name])
         return polling.known(session, app.name, name)
 
-    def _is_mine(self, known: Known) -> bool:
-        source = poll_source(known.definition)
-        return (source.table.upper(), source.marks) == (self.source.table.upper(), self.source.marks)
-
-    def _former(self, session: Session, known: Known, mine: Known) -> Polled | None:
-        if known.id == mine.id or is_done(session, known.id):
-            return None
+    def _add_former(self, session: Session, former: Known) -> None:
         try:
-            return polling.prepare(session, known.id, poll_source(known.definition))
+            self._formers.append(polling.prepare(session, former.id, poll_source(former.definition)))
         except TaskDefinitionError as error:
             logger.warning(
                 "Tasks of the former definition of %s are left, and what becomes of them is not written: %s Drop it: "
                 "fbtasks subscriptions drop %d",
                 self.task.name,
                 one_line(str(error)),
-                known.id,
+                former.id,
             )
-            return None
 
-    def looked(self, found: Looked) -> None:
-        """Decides when to look again."""
-        now = clock.monotonic()
-        self._failures.reset()
-        self._blocked_since = None
-        self._missed = found.missed
-        if found.missed:
-            self.is_empty = True
-            self.next_look = now + self._least
-            return
-        self.ended = False
-        self.is_empty = not (found.made or found.settled)
-        if found.error not in (None, self._error):
-            self.polled = None  # the table may have been altered: it is described anew
-        if not self.is_empty:
-            self._pause.reset()
-        if found.made and found.made >= found.room:
-            self.next_look = now  # there may be more: as soon as there is room again
-            return
-        self.next_look = now + self._pause.next()
-
-    def failed(self) -> float:
-        """Leaves the table alone for a while, which is twice as long each time. Returns the seconds."""
-        self.polled = None
-        self.ended = False
-        self.is_empty = True
-        self._missed = False
-        pause = self._failures.next()
-        self.next_look = clock.monotonic() + pause
-        return pause
-
-    def blocked(self) -> float:
-        """Leaves the table alone as if it were empty: another transaction has it locked. Returns for how long."""
-        now = clock.monotonic()
-        if self._blocked_since is None:
-            self._blocked_since = now
-        self.ended = False
-        self.is_empty = True
-        self.next_look = now + self._pause.next()
-        return now - self._blocked_since
-
-    def say(self, session: Session, error: str | None, again: str = "") -> None:
+    def _say(self, session: Session, error: str | None, again: str) -> None:
         """Tells the log and the database what keeps this poll, or some of its rows, from going on; None: nothing."""
         is_time = self._quiet.over(error)
-        if error == self._error and not is_time:
+        if error == self._error and (error is None or not is_time):
             return
         if error is not None:
             logger.warning("Polling %s for %s fails: %s%s", self.source.table, self.task.name, one_line(error), again)
-        elif self._error is not None:
-            logger.info("Polling %s for %s works again.", self.source.table, self.task.name)
         else:
-            return
+            logger.info("Polling %s for %s works again.", self.source.table, self.task.name)
         self._error = error
         if self._number is not None:
             try:
@@ -257,15 +256,28 @@ class TablePoll:
                 logger.warning("That cannot be noted in the database: %s", one_line(str(unnoted)))
 
 
+def _explained(error: FBTasksError, url: DatabaseURL) -> str:
+    """Returns why a poll has failed; of a right that is missing, how to grant it."""
+    denied = _DENIED.search(str(error)) if isinstance(error, AuthenticationError) else None
+    if denied is None:
+        return reason(str(error).removeprefix(f"{url}: "))
+    user = f"USER {quoted(url.user)}" if url.user else "its user"
+    name = denied[2].strip('".')
+    return f"the worker's user lacks a right: GRANT {denied[1]} ON {quoted(name)} TO {user}."
+
+
 class Polling(Duty):
     """The tables that this worker polls."""
 
     name = "polling tables"
 
     def __init__(self, app: FBTasks, worker: Worker) -> None:
-        self._app = app
         self._worker = worker
-        self._polls = [poll for task in app.tasks.values() if (poll := _poll_of(app, task, worker.queues))]
+        self._polls = [
+            TablePoll(app, worker, app.tasks[feed.name], feed.source)
+            for feed in app.features["sources"].feeds()
+            if isinstance(feed.source, PollSource) and feed.queue in worker.queues
+        ]
         self._first = 0
         for poll in self._polls:
             worker.watch(poll.task.name, poll.hint)
@@ -274,83 +286,43 @@ class Polling(Duty):
         return bool(self._polls)
 
     def pending(self) -> bool:
-        """Whether the last look at a table has found something to do, or its tasks have ended since."""
+        """Returns whether a table had something to do the last time, or its tasks have ended since."""
         return any(poll.ended or not poll.is_empty for poll in self._polls)
 
     def due(self) -> float:
-        """When its time comes."""
+        """Returns when the first table is to be looked at."""
         room = self._worker.wanted() > 0
         return min((poll.next_look for poll in self._polls if room or poll.ended), default=math.inf)
 
     def do(self, session: Session) -> bool:
-        """Does it, and sees when there is more to do."""
+        """Polls. Returns whether tasks were made."""
         return self.look(session, self._worker.wanted()) > 0
 
     def look(self, session: Session, room: int) -> int:
         """Looks at the tables whose time has come, and makes up to *room* tasks of their rows. Returns how many.
 
-        Each table has an equal share of the room that is left.
+        Each table has an equal share of the room that is left. Another one is the first each time.
         """
-        due = self._due(room)
+        now, polls = clock.monotonic(), self._polls
+        self._first = (self._first + 1) % len(polls)
+        turned = polls[self._first :] + polls[: self._first]
+        due = [poll for poll in turned if poll.next_look <= now and (room > 0 or poll.ended)]
         made = 0
         for nth, poll in enumerate(due):
             share = max(0, -(-(room - made) // (len(due) - nth)))
             if share or poll.ended:
-                made += self._attempt(session, poll, room, share)
+                made += poll.attempt(session, room, share)
         return made
 
-    def _due(self, room: int) -> list[TablePoll]:
-        """The polls whose time has come, another one the first each time."""
-        now, polls = clock.monotonic(), self._polls
-        self._first = (self._first + 1) % len(polls)
-        turned = polls[self._first :] + polls[: self._first]
-        return [poll for poll in turned if poll.next_look <= now and (room > 0 or poll.ended)]
-
-    def _attempt(self, session: Session, poll: TablePoll, room: int, most: int) -> int:
-        """One look, which keeps nothing else from going on when it fails."""
-        try:
-            found = poll.look(session, self._app, self._worker.turn, room, most)
-        except ConflictError as error:
-            logger.debug("Polling %s met another transaction: %s", poll.source.table, error)
-            if poll.blocked() >= BLOCKED:
-                poll.say(session, f"another transaction has it locked: {reason(str(error))}.", " All else goes on.")
-            return 0
-        except (StatementRefused, TaskDefinitionError, ConfigurationError) as error:
-            pause = poll.failed()
-            poll.say(session, self._explained(error), f" It is tried again in {pause:.0f} s; all else goes on.")
-            return 0
-        poll.looked(found)
-        if not found.missed:
-            poll.say(session, found.error, " Other rows go on.")
-        return found.made
-
-    def _explained(self, error: FBTasksError) -> str:
-        denied = _DENIED.search(str(error)) if isinstance(error, AuthenticationError) else None
-        if denied is None:
-            return reason(str(error).removeprefix(f"{self._app.settings.url}: "))
-        user = self._app.settings.url.user
-        name = denied[2].strip('".')
-        return (
-            f"the worker's user lacks a right: GRANT {denied[1]} ON {quoted(name)} TO "
-            f"{f'USER {quoted(user)}' if user else 'its user'}."
-        )
-
     def finish(self, session: Session) -> None:
-        """Has the rows of tasks that have ended written, as far as that goes at once: the worker ends."""
+        """Writes the rows of tasks that have ended, as far as that goes at once: the worker ends."""
         for poll in self._polls:
             if poll.ended:
-                self._attempt(session, poll, 0, 0)
-
-
-def _poll_of(app: FBTasks, task: Task[..., Any], queues: Collection[str]) -> TablePoll | None:
-    if task.subscription is None or not isinstance(task.subscription.source, PollSource):
-        return None
-    queue = task.options.queue or app.settings.default_queue
-    return TablePoll(task, task.subscription.source) if queue in queues else None
+                poll.attempt(session, 0, 0)
 
 
 def forget_events(session: Session) -> bool:
-    """Forgets old events without a handler. Whether there may be more.
+    """Forgets old events without a handler. Returns whether there may be more.
 
     Those that were kept until their handler came, or raised while it was registered, are given to it.
     """

@@ -1,4 +1,4 @@
-"""What the code says of tasks that a source feeds, as the database has it."""
+"""Subscriptions as the code says them, in the form that the database keeps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
-from fbtasks.features.sources.subscription import EventSource, Kind, Source, Subscription
+from fbtasks.features.sources.subscription import Source, Subscription
 
 
 @dataclass(frozen=True)
@@ -24,19 +23,9 @@ class Feed:
     subscription: Subscription
 
     @property
-    def kind(self) -> Kind:
-        """What feeds it."""
-        return self.subscription.kind
-
-    @property
     def source(self) -> Source:
-        """The table or the event."""
+        """What feeds it."""
         return self.subscription.source
-
-    @property
-    def source_name(self) -> str:
-        """The name of the event, or that of the table as the definition has it."""
-        return self.source.event if isinstance(self.source, EventSource) else self.source.table
 
     @property
     def ordering(self) -> str:
@@ -47,7 +36,7 @@ class Feed:
     def text(self) -> str:
         """The column DEFINITION: all that the code says, as JSON."""
         said = {"source": asdict(self.source), "delivery": asdict(self.subscription.delivery)}
-        more = {"kind": self.kind, "queue": self.queue, "priority": self.priority}
+        more = {"kind": self.source.kind, "queue": self.queue, "priority": self.priority}
         return json.dumps(said | more, sort_keys=True)
 
     @cached_property
@@ -64,7 +53,7 @@ class Feed:
         after_ms = round(1000 * (delivery.after if delivery.at_most is None else delivery.at_most))
         quiet_ms = 0 if delivery.quiet is None else max(1, round(1000 * delivery.quiet))
         direct = {"key": 1, "total": 0, "none": 2}[self.ordering]
-        if self.kind != "event" or is_batch or delivery.coalesce or after_ms or quiet_ms:
+        if self.source.kind != "event" or is_batch or delivery.coalesce or after_ms or quiet_ms:
             direct = 0
         fills = int(is_batch and after_ms > 0)  # a batch that is full is given out before its time
         order = self.ordering, self.subscription.most, int(delivery.stop_on_failure)
@@ -78,11 +67,9 @@ def digest(text: str) -> str:
 
 def change_source(text: str) -> ChangeSource:
     """Returns the source of a DEFINITION whose kind is "change"."""
-    members: dict[str, Any] = json.loads(text)["source"]
-    return ChangeSource(**members)
+    return ChangeSource(**json.loads(text)["source"])
 
 
 def poll_source(text: str) -> PollSource:
     """Returns the source of a DEFINITION whose kind is "poll"."""
-    members: dict[str, Any] = json.loads(text)["source"]
-    return PollSource(**members)
+    return PollSource(**json.loads(text)["source"])

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from fbtasks.database.database import Database
 from fbtasks.database.migrate import deploying
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
 from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.deploy.applying import Connection as Connection
-from fbtasks.features.sources.deploy.comparing import Found, trigger_problems
+from fbtasks.features.sources.deploy.comparing import Found
 from fbtasks.features.sources.deploy.comparing import Step as Step
-from fbtasks.features.sources.feeds import Feed as Feed
-from fbtasks.features.sources.operations import capture
+from fbtasks.features.sources.feeds import Feed, change_source
 from fbtasks.features.sources.store import ddl, subscriptions
+from fbtasks.features.sources.store.capture import describe
 from fbtasks.features.sources.store.subscriptions import Held, Row
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
 from fbtasks.queue.operations.choosing import none_such
-from fbtasks.system.showing import count
+from fbtasks.system.showing import brief, count
 
 _LOOK: Final = 0.2
 """Seconds between two looks at the connections that are waited for."""
@@ -60,15 +59,6 @@ class Dropped:
     """Whether tasks of it run."""
 
 
-class Compared(NamedTuple):
-    """How the database does not have what feeds tasks of an app as its code has it."""
-
-    undeployed: dict[str, str]
-    """What was not deployed, by the names of tasks: the database has it in another way, or not at all."""
-    spoiled: list[tuple[str, str]]
-    """What has become of triggers that were, with the names of their tasks before it."""
-
-
 # Deploying
 
 
@@ -95,13 +85,11 @@ def apply(
     """
     with database.session() as session:
         found = bring_in_line(session, app, feeds)
-        moments = [row.active_time for row in _live(session) if row.app == app and row.active_time is not None]
-        unsettled = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
-        noted = {}
-        if with_existing:
-            new = {step.name for step in found.steps if step.action == "create" and step.kind == "change"}
-            noted = _note_existing(session, [row for row in _live(session) if row.name in new], unsettled)
-        return replace(found, unsettled=unsettled, existing=noted)
+        rows = [row for row in subscriptions.live(session) if row.app == app]
+        unsettled = _settle(session, rows, wait, disconnect=disconnect)
+        new = {step.name for step in found.steps if step.action == "create" and step.kind == "change"}
+        rows = [row for row in rows if row.name in new] if with_existing else []
+        return replace(found, unsettled=unsettled, existing=_note_existing(session, rows, unsettled))
 
 
 def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
@@ -138,47 +126,15 @@ def hand_on_events(session: Session) -> None:
         pass
 
 
-def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
-    """Returns how the triggers of *app* are not as its code says, as far as two statements tell."""
-    rows = {row.name: row for row in _live(session) if row.app == app}
-    triggers = ddl.found(session)
-    found = Compared({}, [])
-    for feed in feeds:
-        row = rows.get(feed.name)
-        if row is None:
-            found.undeployed[feed.name] = "it has no trigger yet"
-            continue
-        if row.hash != feed.hash:
-            found.undeployed[feed.name] = "the definition has changed"
-        found.spoiled.extend((feed.name, each) for each in trigger_problems(Found(row, triggers.get(row.id))))
-    return found
-
-
-def refusals(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
-    """Returns what is wrong with those *feeds* that the database cannot have, by the names of tasks."""
-    return applying.planned(session, app, feeds, [], {})[1]
-
-
-def note_undeployed(session: Session, worker_id: int, feeds: Iterable[Feed], problems: Mapping[str, str]) -> None:
-    """Notes for a worker why *feeds* are not deployed as its code has them, for those who look after it."""
-    found = [(feed, problems[feed.name]) for feed in feeds if feed.name in problems]
-    session.run(lambda t: subscriptions.note_undeployed(t, worker_id, found))
-
-
 def _diff(session: Session, app: str, definitions: list[Feed], **scope: bool) -> Applied:
     plan, problems = applying.compared(session, app, definitions, **scope)
     return Applied([each.step for each in plan], problems)
 
 
-def _live(session: Session) -> list[Row]:
-    """The subscriptions that are neither to go nor replaced."""
-    return [row for row in subscriptions.read(session) if row.is_live]
-
-
-def _settle(session: Session, moment: datetime, wait: float, *, disconnect: bool) -> list[Connection]:
-    """Waits until no connection is older than *moment*. Returns those that are left."""
+def _settle(session: Session, rows: Collection[Row], wait: float, *, disconnect: bool) -> list[Connection]:
+    """Waits until no connection is older than the triggers of *rows*. Returns those that are left."""
     limit = time.monotonic() + wait
-    while left := ddl.older_connections(session, moment):
+    while left := ddl.older_writers(session, rows):
         if time.monotonic() >= limit:
             if not disconnect:
                 return left
@@ -206,9 +162,7 @@ def backfill(
                 raise ConfigurationError(
                     f"{row.name!r} notes no changes now. Run: fbtasks subscriptions resume or apply"
                 )
-        moments = [row.active_time for row in rows if row.active_time is not None]
-        left = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
-        return _note_existing(session, rows, left)
+        return _note_existing(session, rows, _settle(session, rows, wait, disconnect=disconnect))
 
 
 def describe_unsettled(connections: Collection[Connection]) -> str:
@@ -217,8 +171,7 @@ def describe_unsettled(connections: Collection[Connection]) -> str:
     return f"{older} older than the triggers, and may go on with statements whose changes are not noted"
 
 
-def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connection]) -> dict[str, int]:
-    rows = list(rows)
+def _note_existing(session: Session, rows: Collection[Row], unsettled: list[Connection]) -> dict[str, int]:
     if unsettled and rows:
         names = " ".join(row.name for row in rows)
         raise FBTasksError(
@@ -227,30 +180,25 @@ def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connec
         )
     catalog = Catalog(session)
     with _owners(session, "note existing rows"):
-        return {row.name: ddl.note_existing(session, row.id, capture(catalog, row)) for row in rows}
+        return {
+            row.name: ddl.note_existing(session, row.id, describe(catalog, change_source(row.definition)))
+            for row in rows
+        }
 
 
 # Operating
 
 
 def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> list[str]:
-    """Has subscriptions give out nothing; with *silent* they note nothing either.
+    """Pauses subscriptions: they give out nothing. With *silent* they note nothing either.
 
     Returns the names of those that changed. Raises :class:`ConfigurationError` for names that are not known.
     """
     return _hold(database, names, "silent" if silent else "paused")
 
 
-def _refuse_silence(rows: Iterable[Row]) -> None:
-    for row in rows:
-        if row.kind == "poll":
-            raise ConfigurationError(
-                f"{row.name!r} polls the table {row.source!r}, where rows wait in any case. Pause it without --silent."
-            )
-
-
 def resume(database: Database, names: Iterable[str]) -> list[str]:
-    """Has subscriptions go on. Returns the names of those that changed. Raises as :func:`pause` does."""
+    """Ends pauses of subscriptions. Returns the names of those that changed. Raises as :func:`pause` does."""
     return _hold(database, names, None)
 
 
@@ -259,8 +207,12 @@ def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[s
         with deploying(session), _owners(session, "change triggers"):
             triggers = ddl.found(session)
             rows = [row for row in _chosen(session, names) if row.state != "dropped" and row.held != held]
-            if held == "silent":
-                _refuse_silence(rows)
+            for row in rows:
+                if held == "silent" and row.kind == "poll":
+                    raise ConfigurationError(
+                        f"{row.name!r} polls the table {row.source!r}, where rows wait in any case. Pause it without "
+                        "--silent."
+                    )
             for row in rows:
                 applying.hold(session, Found(row, triggers.get(row.id)), held)
         return list(dict.fromkeys(row.name for row in rows))
@@ -300,8 +252,12 @@ def _chosen(session: Session, names: Iterable[str]) -> list[Row]:
 
 @contextmanager
 def _owners(session: Session, what: str) -> Iterator[None]:
-    """For the block, which only some may do: the error for others names these."""
+    """Names in an error of the block who may do *what*."""
     try:
         yield
     except AuthenticationError as error:
-        raise applying.refused(session, what, error) from error
+        owner = session.read("database_owner")[0][0]
+        raise AuthenticationError(
+            f"{session.url}: the user may not {what} ({brief(error.__cause__ or error)}). Run the command as the owner "
+            f"of the database, {owner}, or as SYSDBA."
+        ) from error

@@ -1,4 +1,4 @@
-"""How tasks that a source feeds are called: until all of it is done, a call fails, or other tasks have their turn."""
+"""Runs a task that a source feeds: one call after the other, until one fails or other tasks have their turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fbtasks import timing as clock
 from fbtasks.errors import SerializationError
 from fbtasks.features.sources.definition import ChangeSource
-from fbtasks.features.sources.runs import FedRun, arguments, check_call, members
+from fbtasks.features.sources.runs import FedRun, arguments, members, read
 from fbtasks.features.sources.subscription import Subscription
 from fbtasks.run.inputs import load
 from fbtasks.run.invocation import Calls, Invocation, Part, RunResult
@@ -36,7 +36,10 @@ class FedInvocation(Invocation):
         """One call after the other. Of a transactional task those before a failed one are kept."""
         try:
             given, kwargs = load(self._task.app, run.claim)
-            check_call(self._task.name, kwargs)
+            if kwargs:
+                raise SerializationError(
+                    f"the task {self._task.name!r} takes changes or events, and no argument {next(iter(kwargs))!r}."
+                )
             fed = FedRun(self._task.name, self._subscription, run.claim, given)
         except MemoryError:
             raise
@@ -65,11 +68,11 @@ class FedInvocation(Invocation):
         return run.returned(whole, None)
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
-        """What the function is given for all members together; what cannot be read is left out."""
-        return arguments(self._subscription, given)
+        """Returns the arguments for all members together; what cannot be read is left out."""
+        return arguments(self._subscription, read(self._subscription, given))
 
     def tries(self, claim: Claim, step: int) -> int:
-        """How many tries have ended of what the call is made of."""
+        """Returns how many tries have ended of the first member of a call."""
         fed = None if self._task.options.transactional else self._read(claim)
         return claim.try_count if fed is None else fed.tries(step)
 
@@ -81,7 +84,7 @@ class FedInvocation(Invocation):
         return fed.ended(outcome, step, undone=self._task.options.transactional)
 
     def _read(self, claim: Claim) -> FedRun | None:
-        """What *claim* stands for; None when it cannot be read."""
+        """Returns the run of *claim*; None when it cannot be read."""
         try:
             return FedRun(self._task.name, self._subscription, claim, members(claim.payload or b""))
         except (SerializationError, ValueError):

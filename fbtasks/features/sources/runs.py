@@ -1,7 +1,6 @@
-"""What a task that a source feeds is given: the calls that are made of changes or events, and what is left of them.
+"""Runs of changes or events: which calls are made of them, and which go on when a run ends early.
 
-Nothing here runs anything: :mod:`fbtasks.features.sources.run` makes the calls, and a worker asks there what is left
-when the process of a run has ended in the middle of it.
+:mod:`fbtasks.features.sources.run` makes the calls.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ _OPENS: Final = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\[[ \t\r\n]*")
 
 @dataclass(frozen=True, slots=True)
 class Rest(Extra):
-    """What goes on when a run ends before its last call, as payloads."""
+    """The payloads that go on when a run ends before its last call."""
 
     feature: ClassVar[str] = "sources"
     own: bytes | None = None
-    """What the task has from now on; None: what it had."""
+    """That of the task from now on; None: the one it had."""
     next: bytes | None = None
-    """What a new task goes on with, when this one has failed; None: there is none."""
+    """That of a new task, when this one has failed; None: there is none."""
     tries: int | None = None
     """The tries that have ended of the change that *own* begins with; None: it begins as before."""
     next_tries: int = 0
     """The same of *next*."""
 
     def is_sound(self) -> bool:
-        """Whether these are payloads, and numbers."""
+        """Returns whether these are payloads, and numbers."""
         return (
             isinstance(self.own, bytes | None)
             and isinstance(self.next, bytes | None)
@@ -69,28 +68,29 @@ class FedRun:
         self._claim = claim
         self._members = members
         delivery = subscription.delivery
-        self._is_batch = delivery.batch is not None and claim.try_count == 0
-        self._tried = 0 if delivery.batch is None or claim.try_count == 0 else 1
+        self._is_apart = delivery.batch is not None and claim.try_count > 0
+        self._tried = int(self._is_apart)
         """The tries that have ended of those that come behind the first: those of a batch that failed have had one."""
-        self._occurrences = list(_read(subscription, members))
+        self._occurrences = list(read(subscription, members))
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The calls in their order. A batch that is tried again is taken apart: each is a list of one."""
-        steps = self._singles()
-        if self._subscription.delivery.batch is None:
+        """The calls in their order. A batch that is tried again is taken apart: each is a list of one.
+
+        With *coalesce* there is one for all members of a key, at the place of the last of them.
+        """
+        delivery = self._subscription.delivery
+        steps = [self._single(number, occurrence) for number, occurrence in enumerate(self._occurrences)]
+        if delivery.coalesce:
+            steps = self._joined(steps)
+        if delivery.batch is None:
             return steps
-        if not self._is_batch:
+        if self._is_apart:
             return [step if step.argument is None else step._replace(argument=[step.argument]) for step in steps]
         failed = [step for step in steps if step.error is not None]
         numbers = tuple(sorted(n for step in steps if step.error is None for n in step.numbers))
         called = [step.argument for step in steps if step.argument is not None]
         return [Step(numbers, called or None), *failed] if numbers else failed
-
-    def _singles(self) -> list[Step]:
-        """One step for each member, or with *coalesce* for all of one key, at the place of the last of them."""
-        steps = [self._single(number, occurrence) for number, occurrence in enumerate(self._occurrences)]
-        return self._joined(steps) if self._subscription.delivery.coalesce else steps
 
     def _single(self, number: int, occurrence: Occurrence | SerializationError) -> Step:
         if isinstance(occurrence, SerializationError):
@@ -122,11 +122,11 @@ class FedRun:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What the function is called with in all, as its hooks see it for the whole run."""
-        return _arguments(self._subscription, self._occurrences)
+        """The arguments of the whole run, as hooks of the task see them."""
+        return arguments(self._subscription, self._occurrences)
 
     def tries(self, step: int) -> int:
-        """How many tries have ended of what *step* begins with."""
+        """Returns how many tries have ended of the first member of *step*."""
         return self._claim.try_count if step == 0 else self._tried
 
     def ended(self, outcome: Outcome, step: int, *, undone: bool = False) -> Outcome:
@@ -134,8 +134,9 @@ class FedRun:
 
         *undone*: what the steps before have done is undone with it.
         """
+        crashes = self._claim.crash_count if step == 0 or undone else 0
         if isinstance(outcome, Failed) or (
-            isinstance(outcome, Crashed) and self._is_last(outcome, step, undone=undone)
+            isinstance(outcome, Crashed) and outcome.charged and crashes + 1 >= outcome.limit
         ):
             return replace(outcome, extra=self._failed(step, undone=undone))
         if step == 0 or undone:
@@ -148,13 +149,8 @@ class FedRun:
                 return replace(outcome, extra=rest)
         return outcome
 
-    def _is_last(self, outcome: Crashed, step: int, *, undone: bool) -> bool:
-        """Whether it is the crash after which the task is failed."""
-        crashes = self._claim.crash_count if step == 0 or undone else 0
-        return outcome.charged and crashes + 1 >= outcome.limit
-
     def _failed(self, step: int, *, undone: bool) -> Rest | None:
-        """What goes on when *step* has failed for good: it alone is what the task is left with."""
+        """Returns what goes on when *step* has failed for good: the task keeps that step alone."""
         before = [n for each in self.steps[:step] for n in each.numbers] if undone else []
         others = [*before, *self._behind(step)]
         if not others and (step == 0 or undone):
@@ -180,20 +176,17 @@ class FedRun:
         return list(pieces(self._claim.payload or b""))
 
 
-def arguments(subscription: Subscription, members: Iterable[Any]) -> tuple[Any, ...]:
-    """Returns what the function is given for *members*; what cannot be read is left out."""
-    return _arguments(subscription, _read(subscription, members))
-
-
-def _arguments(subscription: Subscription, occurrences: Iterable[Occurrence | SerializationError]) -> tuple[Any, ...]:
+def arguments(subscription: Subscription, occurrences: Iterable[Occurrence | SerializationError]) -> tuple[Any, ...]:
+    """Returns what the function is given for *occurrences*; what could not be read is left out."""
     found = [each for each in occurrences if not isinstance(each, SerializationError)]
     return tuple(found) if subscription.delivery.batch is None else (found,)
 
 
-def _read(subscription: Subscription, members: Iterable[Any]) -> Iterator[Occurrence | SerializationError]:
+def read(subscription: Subscription, members: Iterable[Any]) -> Iterator[Occurrence | SerializationError]:
+    """Yields what *members*, JSON objects, stand for, or why one cannot be read."""
     for each in members:
         try:
-            yield subscription.read(each)
+            yield subscription.source.read(each)
         except SerializationError as error:
             yield error
 
@@ -203,12 +196,6 @@ def members(payload: bytes) -> list[Any]:
     from fbtasks.tasks import formats
 
     return [formats.load_json(piece.encode()) for piece in pieces(payload)]
-
-
-def check_call(name: str, kwargs: Mapping[str, Any]) -> None:
-    """Raises :class:`SerializationError` for arguments that no source writes."""
-    if kwargs:
-        raise SerializationError(f"the task {name!r} takes changes or events, and no argument {next(iter(kwargs))!r}.")
 
 
 def pieces(payload: bytes) -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""What feeds a task: a source of the database, and how what comes from it is delivered."""
+"""A subscription of a task: a source of the database, and the options of delivery."""
 
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.features.sources.definition import ChangeSource, Order, order_check
-from fbtasks.features.sources.kinds import changes, events, rows
+from fbtasks.features.sources.definition import ChangeSource, Kind, Order, order_check
+from fbtasks.features.sources.kinds import events
 from fbtasks.features.sources.kinds.changes import Change
 from fbtasks.features.sources.kinds.events import Event
 from fbtasks.features.sources.kinds.polled import PollSource
@@ -43,16 +43,29 @@ def _batch(what: str, value: object) -> int:
 class EventSource:
     """The event that a task is called for."""
 
+    kind: ClassVar[Kind] = "event"
     event: Annotated[str, event_name]
     order: Annotated[Order | None, order_check] = "key"
 
     def __post_init__(self) -> None:
         declare.check_fields(self)
 
+    @property
+    def name(self) -> str:
+        """The event."""
+        return self.event
+
+    def __str__(self) -> str:
+        return f"the event {self.event!r}"
+
+    def read(self, members: Any) -> Event:
+        """Returns the event of a JSON object of the log. Raises :class:`SerializationError` when it is none."""
+        return events.read(members)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """How what comes from a source is delivered to its task."""
+    """The options of delivery from a source to its task."""
 
     coalesce: Annotated[bool, checks.flag] = False
     """Whether all that wait under one key are made into one."""
@@ -90,7 +103,6 @@ class Delivery:
 Source = ChangeSource | EventSource | PollSource
 Occurrence = Change | Event | Row
 """What a function is called for."""
-Kind = Literal["change", "event", "poll"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,39 +113,15 @@ class Subscription:
     delivery: Delivery
 
     def __post_init__(self) -> None:
-        if isinstance(self.source, PollSource):  # each row is a task
-            return
-        delivery = self.delivery
-        if self.source.order != "key" and delivery.quiet is not None:
+        delivery, order = self.delivery, self.source.order
+        if order != "key" and delivery.quiet is not None:
             raise TaskDefinitionError("quiet= waits for each key on its own, and needs order='key'.")
-        if self.source.order is None and delivery.stop_on_failure:
+        if order is None and delivery.stop_on_failure:
             raise TaskDefinitionError("stop_on_failure= stops what follows in order, and needs order='key' or 'total'.")
-        if self.source.order is None and delivery.coalesce and delivery.batch is None:
+        if order is None and delivery.coalesce and delivery.batch is None:
             raise TaskDefinitionError("coalesce= joins those of one task: give batch= as well, or order='key'.")
-
-    def __str__(self) -> str:
-        if isinstance(self.source, ChangeSource):
-            return f"changes of the table {self.source.table!r}"
-        if isinstance(self.source, PollSource):
-            return f"rows of the table {self.source.table!r}"
-        return f"the event {self.source.event!r}"
-
-    @property
-    def kind(self) -> Kind:
-        """What the source is."""
-        if isinstance(self.source, PollSource):
-            return "poll"
-        return "change" if isinstance(self.source, ChangeSource) else "event"
 
     @property
     def most(self) -> int:
         """The most that one task is given."""
-        if self.delivery.batch is not None:
-            return self.delivery.batch
-        return 1 if isinstance(self.source, PollSource) or self.source.order is None else RUN
-
-    def read(self, members: Any) -> Occurrence:
-        """Returns what a JSON object of the log, or of a polled row, stands for. Raises :class:`SerializationError`."""
-        if isinstance(self.source, PollSource):
-            return rows.read(self.source.table, members)
-        return changes.read(members) if isinstance(self.source, ChangeSource) else events.read(members)
+        return self.delivery.batch or (1 if self.source.order is None else RUN)

@@ -17,7 +17,6 @@ from fbtasks.tasks.options import CommonOptions
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-    from fbtasks.app import Task as AppTask
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -41,26 +40,21 @@ class FedTask(Task[P, R]):
         """Raises :class:`EnqueueError` for a task that a source feeds."""
         if self.subscription is not None:
             raise EnqueueError(
-                f"the task {self.name!r} is called by workers, for {self.subscription}. To run its function here and "
-                "now, call the task itself, with what it takes."
+                f"the task {self.name!r} is called by workers, for {self.subscription.source}. To run its function "
+                "here and now, call the task itself, with what it takes."
             )
 
 
-def define_fed(app: FBTasks, source: type[Source], what: str, options: Mapping[str, Any]) -> Callable[[Any], Any]:
+def define_fed(app: FBTasks, source: type[Source], what: str, given: Mapping[str, Any]) -> Callable[[Any], Any]:
     """The decorator of a task of *app* that a source feeds: ``app.on_change`` and its like, which *what* names.
 
     Raises :class:`TaskDefinitionError` for an option that it does not have.
     """
-    rest = {**options}
+    rest = {**given}
     own: tuple[Any, ...] = (source,) if source is PollSource else (source, Delivery)
     refuse_unknown(f"option of {what}", rest, *own, app.fed_options, words="task option")
-    delivery = Delivery() if source is PollSource else _taken(Delivery, rest)
-    return _fed_by(app, Subscription(_taken(source, rest), delivery), rest)
-
-
-def _fed_by(
-    app: FBTasks, subscription: Subscription, rest: dict[str, Any]
-) -> Callable[[Callable[P, R]], AppTask[P, R]]:
+    delivery = _taken(Delivery, rest)
+    subscription = Subscription(_taken(source, rest), delivery)
     kind, rest = with_class(rest, app.Task, app.fed_options)
     options = app.fed_options(**rest)
     if options.expires is not None and not isinstance(subscription.source, PollSource):
@@ -74,7 +68,7 @@ def _fed_by(
             "kept. Leave it out, or give ignore_result=False as well."
         )
 
-    def decorate(function: Callable[P, R]) -> AppTask[P, R]:
+    def decorate(function: Any) -> Any:
         from fbtasks.features.sources.run import FedInvocation  # programs without such a task do not pay for it
 
         task: Any = kind(function, options)
@@ -84,12 +78,12 @@ def _fed_by(
         if isinstance(subscription.source, ChangeSource):
             check_silent_name(task.name)
         app.register(task)
-        return task  # type: ignore[no-any-return]
+        return task
 
     return decorate
 
 
 def _taken(declared: type[T], options: dict[str, Any]) -> T:
-    """What *declared* makes of its options, which are taken out of *options*."""
+    """Takes the options of *declared* out of *options*. Returns what it makes of them."""
     kind: Any = declared
     return kind(**{name: options.pop(name) for name in options_of(kind).keys() & options.keys()})  # type: ignore[no-any-return]

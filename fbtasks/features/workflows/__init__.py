@@ -13,7 +13,7 @@ from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.states import State
-from fbtasks.tasks.call import Batch, Call, Claim, Enqueued, Finished, Outcome, Owner, Stale
+from fbtasks.tasks.call import Batch, Claim, Enqueued, Finished, Outcome, Owner, Stale
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -37,7 +37,7 @@ class Workflows(Feature):
         self._owners: dict[str, Owner] = {}
         """What holds back steps of workflows in the places of tasks, by the names that their gates have."""
 
-    def enqueue(self, plan: Plan[Call], using: Any = None) -> int:
+    def enqueue(self, plan: Plan, using: Any = None) -> int:
         """Writes *plan* as other calls are written. Returns the database's number of its node 0."""
         batch = Batch(plan.nodes)
         self._note_groups(plan)
@@ -58,7 +58,7 @@ class Workflows(Feature):
         return INPUTS_GONE if found is None else claim._replace(inputs=found, fed=False)
 
     def before_record(self, items: Sequence[Finished]) -> None:
-        """Has the database know the limits, the queues and the groups of workflows in the places of tasks."""
+        """Brings the limits, the queues and the groups of workflows in the places of tasks into the database."""
         for plan in _plans(items):
             self._note_groups(plan)
             batch = Batch(plan.nodes)
@@ -69,8 +69,8 @@ class Workflows(Feature):
         """Writes workflows in the places of tasks."""
         return store.replace(transaction, worker_id, slot, items, self._owners)
 
-    def _note_groups(self, plan: Plan[Call]) -> None:
-        """Has workers look after the groups of *plan*, in their queues. Once for each queue."""
+    def _note_groups(self, plan: Plan) -> None:
+        """Makes workers look after the groups of *plan*, in their queues. Once for each queue."""
         new = set(plan.queues_of_groups().values()) - self._group_queues
         if new:
             self.app.database.make_ready()
@@ -88,5 +88,5 @@ class Workflows(Feature):
         return Told([f"a step that it follows has not ended: fbtasks inspect workflow {task.id}"])
 
 
-def _plans(items: Sequence[Finished]) -> Iterator[Plan[Call]]:
+def _plans(items: Sequence[Finished]) -> Iterator[Plan]:
     return (item.outcome.plan for item in items if isinstance(item.outcome, Replaced))

@@ -45,7 +45,7 @@ class Signature(AnswersCelery):
         """What runs when it has failed."""
 
     def __or__(self, other: object) -> Chain:
-        """The chain of this and *other*, which is given its result."""
+        """Returns the chain of this and *other*, which is given its result."""
         return Chain((*_steps_of(self), *_steps_of(_signature("|", other))))
 
     def set(self, **options: Unpack[CallOptions]) -> Self:
@@ -66,7 +66,7 @@ class Signature(AnswersCelery):
         return self
 
     def link(self, signature: Signature) -> Self:
-        """Has *signature* run when this has succeeded, with its result."""
+        """Runs *signature* when this has succeeded, with its result."""
         found = _signature("link()", signature)
         if isinstance(self, Group):
             raise EnqueueError("link() is not for a group: write group(...) | signature, or link its members.")
@@ -74,7 +74,7 @@ class Signature(AnswersCelery):
         return self
 
     def link_error(self, signature: Signature) -> Self:
-        """Has *signature* run when this has failed: with the id of the task that failed, and its exception.
+        """Runs *signature* when this has failed: with the id of the task that failed, and its exception.
 
         Of a chain or a group: when any of its tasks has failed. It does not run for what was cancelled.
         """
@@ -85,13 +85,13 @@ class Signature(AnswersCelery):
         return self
 
     def on_error(self, signature: Signature) -> Self:
-        """The same: Celery's word for it."""
+        """Does the same: Celery's word for it."""
         return self.link_error(signature)
 
     def clone(
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> Signature:
-        """A copy of it. *args* come before the arguments of its first calls."""
+        """Returns a copy of it. *args* come before the arguments of its first calls."""
         return self._with(*as_arguments(args, kwargs)).set(**options)
 
     def __invert__(self) -> Any:
@@ -109,11 +109,11 @@ class Signature(AnswersCelery):
         return self._apply(args, kwargs, options, None)
 
     def delay(self, *args: Any, **kwargs: Any) -> Any:
-        """The same, with arguments alone."""
-        return self._apply(args, kwargs, {}, None)
+        """Enqueues all of it. It takes arguments alone."""
+        return self.apply_async(args, kwargs)
 
     def using(self, connection: Any) -> SignatureCalls:
-        """The same inside the open transaction of *connection*: see :meth:`Task.using`."""
+        """Enqueues it inside the open transaction of *connection*: see :meth:`Task.using`."""
         return SignatureCalls(self, connection)
 
     def _apply(
@@ -131,11 +131,11 @@ class Signature(AnswersCelery):
         raise NotImplementedError
 
     def _with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
-        """A copy whose first calls have these arguments before their own."""
+        """Returns a copy whose first calls have these arguments before their own."""
         raise NotImplementedError
 
     def _copied(self, other: Signature) -> Signature:
-        """*other*, followed by what follows this."""
+        """Returns *other*, followed by what follows this."""
         other.links, other.errbacks = self.links, self.errbacks
         return other
 
@@ -167,8 +167,8 @@ class SignatureCalls:
         return self._signature._apply(args, kwargs, options, self._connection)
 
     def delay(self, *args: Any, **kwargs: Any) -> Any:
-        """The same, with arguments alone."""
-        return self._signature._apply(args, kwargs, {}, self._connection)
+        """Enqueues all of it. It takes arguments alone."""
+        return self.apply_async(args, kwargs)
 
 
 class TaskSignature(Signature):
@@ -226,7 +226,7 @@ class TaskSignature(Signature):
         return task(*args, *self.args, **{**(self._kwargs or {}), **kwargs})
 
     def set_immutable(self, immutable: bool) -> Self:
-        """Has it be given the result of what it follows, or not be given it, as made by :meth:`Task.si`."""
+        """Gives it the result of what it follows, or with *immutable* does not, as :meth:`Task.si`."""
         self.immutable = immutable
         return self
 
@@ -268,7 +268,10 @@ class _Composite(Signature):
     """A signature that is made of others."""
 
     __slots__ = ("parts",)
-    parts: tuple[Signature, ...]
+
+    def __init__(self, parts: Iterable[Signature]) -> None:
+        super().__init__()
+        self.parts = tuple(parts)
 
     @property
     def tasks(self) -> list[Signature]:
@@ -294,8 +297,7 @@ class Chain(_Composite):
     __slots__ = ()
 
     def __init__(self, parts: Iterable[Signature]) -> None:
-        super().__init__()
-        self.parts = tuple(parts)
+        super().__init__(parts)
         if not self.parts:
             raise EnqueueError("a chain needs a step: chain(task.s(), ...).")
 
@@ -323,10 +325,6 @@ class Group(_Composite):
     """Signatures side by side. What follows them is given the list of their results."""
 
     __slots__ = ()
-
-    def __init__(self, parts: Iterable[Signature]) -> None:
-        super().__init__()
-        self.parts = tuple(parts)
 
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self.parts[:5])) + (", ..." if len(self.parts) > 5 else "")
@@ -377,13 +375,12 @@ class Chord(_Composite):
     __slots__ = ("_on_error", "body", "header")
 
     def __init__(self, header: Group, body: Signature, on_error: OnError = "fail") -> None:
-        super().__init__()
+        super().__init__((header, body))
         if on_error not in ("fail", "collect"):
             raise EnqueueError(f"on_error {checks.shown(on_error)} must be 'fail' or 'collect'.")
         self.header = header
         self.body = body
         self._on_error = on_error
-        self.parts = (header, body)
 
     def __repr__(self) -> str:
         return f"chord({self.header}, {self.body})"
@@ -424,7 +421,7 @@ def group(*signatures: Any) -> Group:
 
 
 def chord(header: Any, body: Any = None, *, on_error: OnError = "fail") -> Any:
-    """A group, or the signatures of one, and what is given the list of their results: ``chord(group, total.s())``."""
+    """Makes a chord: a group, and what is given the list of its results: ``chord(group, total.s())``."""
     found = header if isinstance(header, Group) else Group(_several("chord()", (header,)))
     return _ChordHeader(found, on_error) if body is None else Chord(found, _signature("chord()", body), on_error)
 
@@ -439,7 +436,7 @@ def _several(what: str, given: Sequence[Any]) -> list[Signature]:
 
 
 def _steps_of(signature: Signature) -> tuple[Signature, ...]:
-    """The steps of a chain that nothing else follows; else the one."""
+    """Returns the steps of a chain that nothing else follows; else the one."""
     return (
         signature.parts
         if isinstance(signature, Chain) and not (signature.links or signature.errbacks)

@@ -1,4 +1,4 @@
-"""Signatures made into plans: which steps and groups there are, what follows what, and which results are returned."""
+"""Makes plans of signatures: steps, groups, what follows what, and the results to return."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class End(NamedTuple):
     """Where a signature ends, for what follows it."""
 
     node: int | None = None
-    """What is to be waited for; None: nothing."""
+    """The node to wait for; None: nothing."""
     value: Any = KNOWN_LATER
     """The result, where that is known from the beginning: of groups without members."""
 
@@ -56,7 +56,7 @@ class Compiler:
     """Makes the plan of one signature, and notes which results it has."""
 
     def __init__(self) -> None:
-        self.plan = Plan[Call]()
+        self.plan = Plan()
         self.parents: list[int | None] = []
         """For each node the one whose result is the parent of its own."""
         self.members: dict[int, list[int]] = {}
@@ -70,24 +70,24 @@ class Compiler:
         return self.plan.add_step(call)
 
     def add_group(self, parent: int | None, *, collects: bool) -> int:
-        """The same of a group that something follows; *collects*: that is given the errors of members that fail."""
+        """Adds a group that something follows; *collects*: that is given the errors of members that fail."""
         self.parents.append(parent)
         return self.plan.add_group(collects=collects)
 
     def add_empty_group(self, value: list[Any]) -> int:
-        """The same of a group without members but such groups, whose result is *value*."""
+        """Adds a group without members but such groups, whose result is *value*."""
         number = self.add_group(None, collects=False)
         for at, each in enumerate(value):
             self.plan.members.append(Member(number, at, self.add_empty_group(each), done=True))
         return number
 
     def number_group(self, parent: int | None) -> int:
-        """The same of a group that nothing follows, which is not written."""
+        """Numbers a group that nothing follows, which is not written."""
         self.parents.append(parent)
         return self.plan.number_group()
 
     def follow(self, before: End, target: int, kind: Follows) -> None:
-        """Has a step follow what is *before* it."""
+        """Makes a step follow what is *before* it."""
         if before.node is not None:
             self.plan.links.append(Link(before.node, kind, target))
 
@@ -103,7 +103,7 @@ class Compiler:
             return _Results(app, self.parents, self.members, ran.__getitem__, lambda _: str(uuid.uuid4())).of(end)
         first = app.features["workflows"].enqueue(self.plan, using)
         ids = {node: call.task_id for node, call in self.plan.steps() if call.task_id is not None}
-        self.plan = Plan[Call]()  # what was sent is not kept beside its results
+        self.plan = Plan()  # what was sent is not kept beside its results
         ignored, committed = self.ignored, using is None
 
         def step(node: int) -> NodeResult:
@@ -146,13 +146,13 @@ class _Results(NamedTuple):
     group_id: Callable[[int], str]
 
     def of(self, end: int) -> NodeResult:
-        """The result of the node *end*. Members of a group that follows nothing are made when they are asked for."""
+        """Returns the result of the node *end*. A group that follows nothing makes its members when asked for them."""
         if end in self.members and self.parents[end] is None:
             return GroupResult(lambda: self._made(self.members[end]), self.app, self.group_id(end))
         return self._made([end])[0]
 
     def _made(self, nodes: Sequence[int]) -> list[NodeResult]:
-        """The results of *nodes*, with all that can be reached from them."""
+        """Returns the results of *nodes*, with all that can be reached from them."""
         made: dict[int, NodeResult] = {}
         todo = [*nodes]
         while todo:

@@ -1,4 +1,4 @@
-"""Workflows in eager mode: their steps are run where they are enqueued, each after what it follows."""
+"""Runs a workflow in eager mode: its steps where they are enqueued, each after what it follows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fbtasks.app import FBTasks
 
 
-def run_plan_eagerly(app: FBTasks, plan: Plan[Call]) -> dict[int, EagerResult]:
+def run_plan_eagerly(app: FBTasks, plan: Plan) -> dict[int, EagerResult]:
     """Runs the steps of *plan* here and now, each after what it follows. Returns their results."""
     return _EagerPlan(app, plan).run()
 
@@ -30,7 +30,7 @@ class _Ended(NamedTuple):
 class _EagerPlan:
     """A workflow that is run here and now."""
 
-    def __init__(self, app: FBTasks, plan: Plan[Call]) -> None:
+    def __init__(self, app: FBTasks, plan: Plan) -> None:
         self._app = app
         self._plan = plan
         self._links: dict[int, Link] = {link.target: link for link in plan.links}
@@ -58,8 +58,7 @@ class _EagerPlan:
         return self._results
 
     def _run(self, node: int, call: Call, inputs: tuple[Input, ...]) -> None:
-        result = run_eagerly(self._app, call, inputs)
-        self._note(node, result)
+        self._note(node, run_eagerly(self._app, call, inputs))
 
     def _cancel(self, node: int, call: Call, cause: Input, *, in_group: bool) -> None:
         why = f"a task that it follows failed: {cause.error_type}: {cause.message}"
@@ -83,7 +82,7 @@ class _EagerPlan:
         self._ended[node] = _Ended(made, None if stored.state is State.SUCCEEDED else cause or made)
 
     def _end_of(self, node: int) -> _Ended:
-        """How a step or a group has ended, all of which has run before."""
+        """Returns how a step or a group has ended, all of which has run before."""
         if node not in self._plan.groups:
             return self._ended[node]
         members = [self._end_of(each) for each in self._members[node]]

@@ -59,7 +59,7 @@ class GroupResult(NodeResult, AnswersCelery):
         return _made(json.loads(bytes(found[0][0])), app) if found else None
 
     def save(self) -> str:
-        """Has the database know the members, so that :meth:`restore` finds them for 30 days. Returns the id.
+        """Saves the members in the database, so that :meth:`restore` finds them for 30 days. Returns the id.
 
         The group itself is not written elsewhere; its tasks have their outcomes as any others.
         """
@@ -92,7 +92,7 @@ class GroupResult(NodeResult, AnswersCelery):
         return self.results
 
     def tasks(self) -> list[AsyncResult[Any]]:
-        """The results of all its tasks, with those of the groups in it."""
+        """Returns the results of all its tasks, with those of the groups in it."""
         found: list[AsyncResult[Any]] = []
         for each in self.results:
             if isinstance(each, GroupResult):
@@ -102,27 +102,27 @@ class GroupResult(NodeResult, AnswersCelery):
         return found
 
     def completed_count(self) -> int:
-        """How many of its tasks have succeeded and have a result that is kept."""
+        """Returns how many of its tasks have succeeded and have a result that is kept."""
         return sum(_outcome_of(wait) is State.SUCCEEDED for wait in self._look())
 
     def ready(self) -> bool:
-        """Whether all of them have ended."""
+        """Returns whether all of them have ended."""
         return all(wait.over for wait in self._look())
 
     def successful(self) -> bool:
-        """Whether all of them have returned."""
+        """Returns whether all of them have returned."""
         return all(_outcome_of(wait) is State.SUCCEEDED for wait in self._look())
 
     def failed(self) -> bool:
-        """Whether some have failed for good."""
+        """Returns whether some have failed for good."""
         return any(_outcome_of(wait) is State.FAILED for wait in self._look())
 
     def waiting(self) -> bool:
-        """Whether some have not ended."""
+        """Returns whether some have not ended."""
         return not self.ready()
 
     def get(self, timeout: float | None = None, propagate: bool = True) -> list[Any]:
-        """The results of all, waited for up to *timeout* seconds, with a list for each group in it.
+        """Waits for the results of all, up to *timeout* seconds. Returns them, with a list for each group in it.
 
         Raises what :meth:`AsyncResult.get` raises when one of them has not succeeded, as soon as that has ended; with
         *propagate* false the exception is in the place of the result.
@@ -171,7 +171,7 @@ class GroupResult(NodeResult, AnswersCelery):
 
 
 def _outcome_of(wait: Wait) -> State | None:
-    """How the task has ended: one whose outcome was not kept has succeeded. None: it has not, or is not known."""
+    """Returns how the task has ended: without a kept outcome it has succeeded. None: it has not, or is not known."""
     return wait.stored.state if wait.stored is not None else State.SUCCEEDED if wait.gone else None
 
 
@@ -191,12 +191,8 @@ def _checked(id: str | int) -> str:
 
 
 def _members(group: GroupResult) -> list[Any]:
-    """The id of a group and those of its members, as they are saved."""
-    return [group.id, [_members(each) if isinstance(each, GroupResult) else _id(each) for each in group.results]]
-
-
-def _id(result: NodeResult) -> str:
-    return cast("AsyncResult[Any]", result).id
+    """Returns the id of a group and those of its members, as they are saved."""
+    return [group.id, [_members(each) if isinstance(each, GroupResult) else each.id for each in group.results]]
 
 
 def _made(saved: list[Any], app: FBTasks) -> GroupResult:
@@ -212,7 +208,7 @@ class Groups:
         self._app = app
 
     def __call__(self, id: str | int) -> GroupResult:
-        """The results of a group that was saved, by its id. Raises :class:`TaskNotFound`."""
+        """Returns the results of a group that was saved, by its id. Raises :class:`TaskNotFound`."""
         found = self.restore(id)
         if found is None:
             raise TaskNotFound(
@@ -222,5 +218,5 @@ class Groups:
         return found
 
     def restore(self, id: str | int) -> GroupResult | None:
-        """The same; None for one that is not known."""
+        """Returns the same; None for one that is not known."""
         return GroupResult.restore(id, self._app)

@@ -1,4 +1,4 @@
-"""The results of a workflow's nodes: what those of tasks and of groups have in common."""
+"""The results of a workflow's nodes: the methods that those of tasks and of groups share."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ REVOKED_AT_ONCE: Final = 500
 class NodeResult:
     """The result of a task, or of a group of tasks."""
 
+    id: str
     app: Any  # the app; None for a group without tasks
     parent: NodeResult | None = None
     """In a workflow that was enqueued here: the result of what it follows."""
 
     def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
-        """What it has come to, waited for up to *timeout* seconds."""
+        """Waits for the result, up to *timeout* seconds. Returns it."""
         raise NotImplementedError
 
     def ready(self) -> bool:
-        """Whether all of it has ended."""
+        """Returns whether all of it has ended."""
         raise NotImplementedError
 
     def successful(self) -> bool:
-        """Whether all of it has returned."""
+        """Returns whether all of it has returned."""
         raise NotImplementedError
 
     def failed(self) -> bool:
-        """Whether some of it has failed for good."""
+        """Returns whether some of it has failed for good."""
         raise NotImplementedError
 
     def _parts(self) -> Sequence[NodeResult]:
-        """The results of what it is made of; none of a task."""
+        """Returns the results of what it is made of; none of a task."""
         return ()
 
     def cancel(self, *, terminate: bool = False) -> int:
@@ -68,7 +69,7 @@ class NodeResult:
         return revoke_all(self.app, tasks, terminate=terminate)
 
     def _find(self, session: Session) -> int | None:  # noqa: ARG002  # a task's own method asks it
-        """The database's number of the task; None of what is none, or is not known."""
+        """Returns the database's number of the task; None when there is none, or it is not known."""
         return None
 
 

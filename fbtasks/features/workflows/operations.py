@@ -80,7 +80,7 @@ class _Folding:
             self._kinds[at] = numbers.setdefault((*facts, below), len(numbers))
 
     def fold(self) -> list[Line]:
-        """The lines that are left."""
+        """Returns the lines that are left."""
         found: list[Line] = []
         todo = [iter(self._shown(self._top))]
         while todo:
@@ -95,7 +95,7 @@ class _Folding:
         return found
 
     def _shown(self, places: list[int]) -> list[tuple[int, int]]:
-        """Which of the lines below one are shown, and how many more each of them stands for."""
+        """Returns which of the lines below one are shown, and how many more each of them stands for."""
         counts = Counter(self._kinds[at] for at in places)
         seen: Counter[int] = Counter()
         found: list[tuple[int, int]] = []
@@ -130,7 +130,7 @@ class _Outline:
                 self._beginnings.append(node.id)
 
     def lines(self) -> Iterator[Line]:
-        """The lines of the whole."""
+        """Returns the lines of the whole."""
         todo = self._side_by_side(self._beginnings, 0)[::-1]
         while todo:
             level, number = todo.pop()
@@ -146,7 +146,7 @@ class _Outline:
             todo += reversed([*((level + 1, each) for each in failed), *self._side_by_side(others, level)])
 
     def _side_by_side(self, nodes: list[int], level: int) -> list[tuple[int, int]]:
-        """Where the lines of nodes begin that follow one."""
+        """Returns where the lines of nodes begin that follow one."""
         if len(nodes) < 2:
             return [(level, node) for node in nodes]
         groups = {node: self._groups_behind(node) for node in nodes}
@@ -162,7 +162,7 @@ class _Outline:
         return [line for some in inner.values() for line in self._side_by_side(some, level + 1)]
 
     def _groups_behind(self, node: int) -> list[int]:
-        """The groups to which a node leads, one after the other."""
+        """Returns the groups to which a node leads, one after the other."""
         found: list[int] = []
         at: int | None = node
         while at is not None:

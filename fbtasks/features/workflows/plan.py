@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
-
-class Step(Protocol):
-    """What a plan knows of a step: a :class:`fbtasks.tasks.call.Call`."""
-
-    @property
-    def queue(self) -> str:
-        """The queue that it is enqueued into."""
-
-
-S = TypeVar("S", bound=Step)
+from fbtasks.tasks.call import Call
 
 
 class Follows(IntEnum):
@@ -58,10 +49,10 @@ class Member(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan(Generic[S]):
+class Plan:
     """The nodes of one workflow. What a step follows has a lower number than the step."""
 
-    nodes: list[S | None] = field(default_factory=list)
+    nodes: list[Call | None] = field(default_factory=list)
     """The step of each node, by its number; None: it is a group."""
     groups: dict[int, bool] = field(default_factory=dict)
     """Groups that something follows, and whether that is given the errors of members that fail."""
@@ -71,21 +62,21 @@ class Plan(Generic[S]):
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def steps(self) -> Iterator[tuple[int, S]]:
-        """The steps, with their numbers."""
+    def steps(self) -> Iterator[tuple[int, Call]]:
+        """Returns the steps, with their numbers."""
         return ((number, step) for number, step in enumerate(self.nodes) if step is not None)
 
-    def step(self, number: int) -> S:
-        """The step of that number."""
+    def step(self, number: int) -> Call:
+        """Returns the step of that number."""
         found = self.nodes[number]
         assert found is not None
         return found
 
     def step_count(self) -> int:
-        """How many of the nodes are steps."""
+        """Returns how many of the nodes are steps."""
         return sum(1 for _ in self.steps())
 
-    def add_step(self, call: S) -> int:
+    def add_step(self, call: Call) -> int:
         """Returns the number of a new step."""
         self.nodes.append(call)
         return len(self.nodes) - 1
@@ -102,7 +93,7 @@ class Plan(Generic[S]):
         return len(self.nodes) - 1
 
     def queues_of_groups(self) -> dict[int, str]:
-        """The queue of each group whose workers look at it: that of what follows it, or follows the group it is in."""
+        """Returns for each group the queue whose workers look at it: that of what follows it, or its outer group."""
         found: dict[int, str] = {}
         for link in self.links:
             if link.source in self.groups:

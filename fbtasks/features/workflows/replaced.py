@@ -20,15 +20,15 @@ class Replaced(FeatureOutcome):
 
     feature = "workflows"
     word = "replaced"
-    plan: Plan[Call]
+    plan: Plan
     end: int
 
     def text(self) -> str:
-        """How much there is in its place."""
+        """Returns how much there is in its place."""
         return f"has a workflow of {count(self.plan.step_count(), 'task')} in its place"
 
     def is_sound(self) -> bool:
-        """Whether it is a plan, and one of its steps."""
+        """Returns whether it is a plan, and one of its steps."""
         said: object = self.plan
         match said:
             case Plan(nodes=list(), groups=dict(), links=list(), members=list()) as plan:
@@ -42,7 +42,7 @@ class Replaced(FeatureOutcome):
         return run_plan_eagerly(app, self.plan)[self.end]
 
 
-def _is_sound(plan: Plan[Call]) -> bool:
+def _is_sound(plan: Plan) -> bool:
     parts = ((plan.nodes, Call | None), (plan.links, Link), (plan.members, Member))
     if not all(isinstance(each, kind) for some, kind in parts for each in some):
         return False

@@ -1,4 +1,4 @@
-"""Workflows in the database: written whole, and what their steps are given of each other."""
+"""Workflows in the database: writes them whole, and reads what their steps are given of each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from fbtasks.errors import DatabaseError, StatementRefused
@@ -16,7 +15,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec, results, tasks
 from fbtasks.queue.firsts import write_first
 from fbtasks.states import State
-from fbtasks.tasks.call import Call, Finished, Input, Owner, Stale
+from fbtasks.tasks.call import Finished, Input, Owner, Stale
 
 _DIGITS: Final = 19
 _GROUP: Final = -1
@@ -26,7 +25,6 @@ _REPLACED: Final = 1
 """What QUEUE_REPLACE has done; 2: it has cancelled the task, as was asked before."""
 _SAVED: Final = 500
 """Saved groups that are forgotten in one transaction."""
-_NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class _Part(NamedTuple):
@@ -39,7 +37,7 @@ class _Part(NamedTuple):
     number: int
 
 
-def enqueue(transaction: Transaction, plan: Plan[Call], limits: Mapping[str, Owner]) -> tuple[int, int]:
+def enqueue(transaction: Transaction, plan: Plan, limits: Mapping[str, Owner]) -> tuple[int, int]:
     """Writes all of *plan*. Returns the database's number of its node 0, and that of the transaction.
 
     *limits* are those whose gates its steps have to pass. Raises :class:`EnqueueError` when a step's ``task_id`` is
@@ -75,7 +73,7 @@ def replace(
 
 
 class _Inherited(NamedTuple):
-    """What a task that is replaced leaves, as QUEUE_REPLACE returns it."""
+    """The place of a task that is replaced, as REPLACE_TASK returns it."""
 
     has_task_id: bool
     is_step: bool
@@ -102,14 +100,14 @@ class _Writing:
 
     def __init__(
         self,
-        plan: Plan[Call],
+        plan: Plan,
         first: int,
-        known: Mapping[int, int] = _NOTHING_KNOWN,
+        known: Mapping[int, int] | None = None,
         inherited: _Inherited | None = None,
     ) -> None:
         self._plan = plan
         self._first = first
-        self._known = known
+        self._known = known or {}
         self._inherited = inherited
         self._follows = bytearray(len(plan))
         """For each node whether it follows another one."""
@@ -146,7 +144,7 @@ class _Writing:
             yield b"%b%019d%d%019d%010d%010d" % (part.mark, part.node, part.kind, part.first, count, part.number)
 
     def _beginnings(self) -> Iterator[_Part]:
-        """The steps that follow none stand where the replaced task has stood. They are not given its inputs."""
+        """Links the steps that follow none to what the replaced task has followed. They are not given its inputs."""
         if self._inherited is not None and self._inherited.source is not None:
             on_error = Follows(self._inherited.kind).on_error
             kind = Follows.ON_ERROR_UNTOLD if on_error else Follows.WITHOUT_RESULT
@@ -155,7 +153,7 @@ class _Writing:
                     yield _Part(b"L", self._inherited.source, kind, self._number(node), 0)
 
     def _steps(self, limits: Mapping[str, Owner]) -> Iterator[bytes]:
-        """The last ones first: what follows a step is there when it ends, even if that is at once."""
+        """Yields the last ones first: what follows a step is there when it ends, even if that is at once."""
         plan = self._plan
         steps, fed = bytearray(len(plan)), bytearray(len(plan))
         for link in plan.links:
@@ -202,13 +200,13 @@ def note_group_queues(session: Session, queues: Iterable[str]) -> None:
 
 
 def inputs(session: Session, step: int) -> tuple[Input, ...] | None:
-    """What the step of a workflow is given. None when some of it is not known any more."""
+    """Returns what the step of a workflow is given. None when some of it is not known any more."""
     found = _inputs(session, step, None)
     return found or None
 
 
 def _inputs(session: Session, step: int, group: int | None) -> tuple[Input, ...] | None:
-    """The same; with *group* of its members."""
+    """Returns the same; with *group* the results of its members."""
     found = []
     for (packed,) in session.read("FBTASKS_WORKFLOWS.STEP_INPUTS", step, group):
         for kind, node, state, is_large, each in _unpack(packed):

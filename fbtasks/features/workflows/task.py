@@ -1,4 +1,4 @@
-"""What workflows add to tasks: signatures of calls, steps, and replacing a task that runs."""
+"""The methods of tasks that workflows add: signatures of calls, steps, and replacing a task that runs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class StepTask(Task[P, R]):
         return super().enqueue(arguments, options, using)
 
     def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
-        """The call as a signature, for workflows. After another one it is given the result of that first."""
+        """Makes a signature of the call, for workflows. After another one it is given the result of that first."""
         return TaskSignature(self, args, kwargs)
 
     def si(self, *args: Any, **kwargs: Any) -> TaskSignature:
-        """The same; it is not given the result of what it follows."""
+        """Makes a signature that is not given the result of what it follows."""
         return TaskSignature(self, args, kwargs, immutable=True)
 
     def signature(
@@ -50,11 +50,11 @@ class StepTask(Task[P, R]):
         immutable: bool = False,
         **options: Unpack[CallOptions],
     ) -> TaskSignature:
-        """The same, with options of the call."""
+        """Makes a signature with options of the call."""
         return TaskSignature(self, args, kwargs, immutable=immutable).set(**options)
 
     def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
-        """The call as a record for a workflow, in which it is given *given* more arguments, the first ones."""
+        """Makes the call a record for a workflow, in which it is given *given* more arguments, the first ones."""
         arounds = self.app.middlewares.enqueue
         if not arounds:
             return self._step(given, args, kwargs, **options)

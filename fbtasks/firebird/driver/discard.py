@@ -45,7 +45,7 @@ def discard_statement(statement: Any) -> None:
 
 
 def silence_disposal() -> None:
-    """Has the driver say nothing when it collects cursors and statements whose connection was lost or closed.
+    """Silences the driver when it collects cursors and statements whose connection was lost or closed.
 
     A statement that is collected as garbage takes itself off the list of its connection, which another thread may just
     be closing: then it is on no list.

@@ -33,7 +33,7 @@ _LOOK: Final = 0.002
 
 
 def keep_others_out(connections: Iterable[Any]) -> bool:
-    """Has the program's other threads end as soon as they call the library, and waits until none is inside.
+    """Ends the program's other threads as soon as they call the library, and waits until none is inside.
 
     False when one does not come out, though its connection is one of *connections* and was cancelled. Then nobody calls
     the library any more.
@@ -113,7 +113,7 @@ def _is_in(frame: FrameType | None, places: tuple[str, ...]) -> bool:
 
 
 def _skip_unloading() -> None:
-    """Has the process end with its status before any library is unloaded, and the driver not shut the engine down."""
+    """Ends the process with its status before any library is unloaded, and without a shutdown of the engine."""
     from firebird.driver import core
 
     atexit.unregister(core._api_shutdown)

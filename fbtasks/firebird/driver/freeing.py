@@ -31,7 +31,7 @@ _ENDINGS: Final = {
 
 
 def free_once() -> None:
-    """Has the driver free everything once."""
+    """Makes the driver free everything once."""
     from firebird.driver import interfaces
 
     if interfaces.iStatement.free.__module__ == __name__:

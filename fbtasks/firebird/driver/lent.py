@@ -78,7 +78,7 @@ class TaskTransaction(Transaction):
             return False
 
     def misuse(self) -> TaskDefinitionError | None:
-        """What the task did that it must not."""
+        """Returns the error of a task that has ended its transaction or closed its connection."""
         if self.connection.is_closed():
             return TaskDefinitionError(f"a transactional task closed self.connection, {_WHAT_REMAINS}")
         if self.ended:

@@ -21,7 +21,7 @@ class PackedCall:
         self._out = statement._out_meta.get_offset(0)
 
     def __call__(self, transaction: Any, data: bytes) -> bytes:
-        """What the procedure returns for *data*, in a transaction of the driver's."""
+        """Calls the procedure with *data*, in a transaction of the driver's. Returns its result."""
         assert len(data) <= self._room
         if not transaction.is_active():
             transaction.begin()

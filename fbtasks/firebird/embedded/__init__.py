@@ -1,1 +1,1 @@
-"""What several processes that have one embedded file open must agree on."""
+"""Agreements between the processes that have one embedded file open."""

@@ -1,4 +1,4 @@
-"""What the processes on an embedded database share through files: where it is, and how it is laid out.
+"""The layout of the files through which the processes on an embedded database share memory.
 
 The layouts are those of Firebird 5 on Linux with glibc (``isc_s_proto.h``, ``event.h``); a reader here reads what
 others change meanwhile, so each place is checked to be inside its file, and each list to end.

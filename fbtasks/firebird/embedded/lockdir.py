@@ -202,7 +202,7 @@ def _refused(path: Path, error: OSError) -> EngineError:
 
 
 def _remedy(wanted: Path, barrier: Path) -> str:
-    """What helps a user who may not use *barrier*, and so not *wanted* in it.
+    """Returns the remedy for a user who may not use *barrier*, and so not *wanted* in it.
 
     Only fbtasks's own folder is changed with all that is in it.
     """

@@ -92,7 +92,7 @@ _exits: Callable[[str], object] | None = None
 
 
 def exit_when_engine_hangs(tell: Callable[[str], object] = logger.critical) -> None:
-    """Has this process end, with exit code :data:`STUCK`, when it could only wait for the engine without end.
+    """Ends this process, with exit code :data:`STUCK`, when it could only wait for the engine without end.
 
     *tell* is called before, with a text that says why and what to do.
     """
@@ -205,7 +205,7 @@ def _end_deliveries(files: Iterable[EngineFile], libc: Any) -> None:
 
 
 def _ask_again(files: EngineFiles, before: set[_Unanswered], libc: Any) -> set[_Unanswered]:
-    """Has those asked again that were unanswered *before*, too. Returns all that are unanswered now."""
+    """Asks those again that were unanswered *before*, too. Returns all that are unanswered now."""
 
     def all_in(file: EngineFile) -> set[_Unanswered]:
         return {(file, *each) for each in file.unanswered(os.getpid())}

@@ -103,7 +103,7 @@ def temporary_folder() -> Path:
 
 
 def set_temporary_folder() -> None:
-    """Has the engine use our folder for temporary files, unless the user has named another one that will do."""
+    """Makes the engine use our folder for temporary files, unless the user has named another one that will do."""
     named = os.environ.get(_TEMPORARY)
     if not (named and _can_write(Path(named))):
         os.environ[_TEMPORARY] = str(temporary_folder())

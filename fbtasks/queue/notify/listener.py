@@ -143,7 +143,7 @@ class WatchedListener:
         return clock.monotonic() - self._heard < seconds
 
     def check(self, beat: float) -> None:
-        """To be called every *beat* seconds, when an event is posted: begins anew when it is time, or none has come."""
+        """Listens anew when it is time, or when no event has come. Called every *beat* seconds, when one is posted."""
         with self._lock:
             now = clock.monotonic()
             if self._listener is None:

@@ -191,7 +191,7 @@ class OutcomeReader:
                     raise closed(left[0].id)
 
     async def until_over(self, wait: Wait, timeout: float | None) -> None:
-        """The same for a coroutine."""
+        """Waits in a coroutine until *wait* is over, or for *timeout* seconds."""
         from asyncio import get_running_loop  # which there is then; programs without one do not pay for it
 
         awaited = _Awaited(wait, get_running_loop(), timeout)

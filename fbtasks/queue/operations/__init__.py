@@ -1,1 +1,1 @@
-"""What operators do with tasks, queues and workers, as functions that return records."""
+"""The operations of operators on tasks, queues and workers, as functions that return records."""

@@ -1,4 +1,4 @@
-"""What operators name: looked up, or refused with what they may have meant."""
+"""Looks up what an operator has named, or raises an error that suggests a name."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _MOST: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """What was paused, or goes on."""
+    """The queues and names that were paused or resumed."""
 
     queues: list[str]
     tasks: list[str]

@@ -52,7 +52,7 @@ class TaskDetail:
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """What a change did to one task."""
+    """The effect of a change on one task."""
 
     given: str
     """The id as the caller wrote it."""
@@ -66,7 +66,7 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True)
 class TaskChanges:
-    """What a change did to the tasks that it was given."""
+    """The effects of a change on all tasks that it was given."""
 
     tasks: list[TaskChange]
     condition: str

@@ -1,4 +1,4 @@
-"""The neighbours of one process: which of them are put to the database as dead, and when to look again.
+"""Watches the heartbeats of neighbours: which of them may be dead, and when to look again.
 
 A process whose connection was lost finds that out with its next heartbeat, and then has to come back in. A neighbour
 that looks only with its own heartbeats has to begin one of them early to be in time; one that looks at the very moment
@@ -65,7 +65,7 @@ class Suspect(NamedTuple):
 
 
 class NeighbourMonitor:
-    """What one process that sends heartbeats knows of the others that do, and of its own stalls."""
+    """Watches the other processes that send heartbeats, and the stalls of its own."""
 
     def __init__(self, rhythm: Rhythm) -> None:
         self._rhythm = rhythm
@@ -128,7 +128,7 @@ class NeighbourMonitor:
         return max(0.0, self._alive_at + self._rhythm.heartbeat - clock.monotonic())
 
     def suspects(self, neighbours: Iterable[Neighbour]) -> list[Suspect]:
-        """Those of the *neighbours* that the last heartbeat told of which are to be put to the database."""
+        """Returns those of *neighbours* that may be dead: the database decides."""
         found = []
         for neighbour in neighbours:
             gone = _is_here(neighbour) and hosts.is_gone(neighbour.pid, neighbour.pid_start)

@@ -17,7 +17,7 @@ SHARE: Final = 7
 
 
 class Rescued(NamedTuple):
-    """What became of a process that may be dead."""
+    """The result of a rescue."""
 
     released: int
     """How many tasks or messages were taken back from it."""

@@ -269,8 +269,8 @@ CREATE TABLE QUEUE_SPARE (QUEUE_SPARE INTEGER)
 DROP TABLE QUEUE_SPARE
 
 -- name: database_identity
--- Not from MON$DATABASE: for each reader of it all other connections write what they do into memory that all share. When
--- one of them is killed in the middle of that, nobody can read a table of the kind before all connections have ended.
+-- Not from MON$DATABASE: for each reader of it all other connections write what they do into memory that all share.
+-- When one of them is killed in the middle of that, nobody can read such a table before all connections have ended.
 SELECT RDB$GET_CONTEXT('SYSTEM', 'DB_GUID'), RDB$GET_CONTEXT('SYSTEM', 'DB_NAME') FROM RDB$DATABASE
 
 -- name: identity

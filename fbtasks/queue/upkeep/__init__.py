@@ -1,1 +1,1 @@
-"""What any worker does for all, once a minute."""
+"""Maintenance that any worker does for all, once a minute."""

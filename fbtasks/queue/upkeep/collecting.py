@@ -1,4 +1,4 @@
-"""Has the engine use the room of deleted rows again.
+"""Lets the engine collect the garbage of deleted rows.
 
 A deleted row, and its BLOB, stays in the file until somebody reads it after the last transaction that may still see
 it has ended. What is deleted by its key is read by nobody: a payload, a result, an id that a caller gave. So the tables

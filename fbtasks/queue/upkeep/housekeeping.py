@@ -1,4 +1,4 @@
-"""What a worker does once a minute for all.
+"""Maintenance: a worker does it once a minute for all.
 
 It cancels what expired, deletes what was kept long enough, and folds counters.
 Each part works in small transactions and stops after a few of them. Where more is left, the next turn comes soon.

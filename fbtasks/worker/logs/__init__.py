@@ -1,4 +1,4 @@
-"""What a worker and its child processes log: where to, and in what form.
+"""Configures the log of a worker and of its child processes.
 
 The application comes first. It is imported before anything is set up here, and what it has arranged for the root logger
 by then stays, and gets the worker's lines as well. Only where it has arranged nothing, or where the command line asks
@@ -58,7 +58,7 @@ class LogOptions:
 
 
 def set_up(options: LogOptions, *, waits: bool = True) -> None:
-    """Has this process log as *options* say; called once, when the application has been imported.
+    """Configures the log of this process; called once, when the application has been imported.
 
     Without *waits* a pipe or a terminal that nothing reads does not hold up the process, which loses lines instead.
     Raises :class:`ConfigurationError` when the file cannot be opened.

@@ -57,7 +57,7 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> None:
-        """Has it written; a handler's lock sees to it that one thread calls this."""
+        """Queues *text*. The handler's lock sees to it that one thread calls this."""
         if self._put - self._written >= self._most:
             self._lost += 1
             return

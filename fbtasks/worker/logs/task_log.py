@@ -1,4 +1,4 @@
-"""What the worker's log says of tasks and of what became of them."""
+"""Logs what became of tasks."""
 
 from __future__ import annotations
 

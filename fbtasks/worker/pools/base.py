@@ -1,4 +1,4 @@
-"""What the consumer asks of an executor."""
+"""The interface of an executor, which runs the claims of a worker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Executor(Protocol):
         return []
 
     def take_said(self) -> list[Said]:
-        """What tasks have said to features since the last call."""
+        """Returns the messages of tasks to features since the last call."""
         return []
 
     def take_all_back(self) -> list[Claim]:
@@ -64,7 +64,7 @@ class Executor(Protocol):
         return math.inf
 
     def collect(self) -> list[Finished]:
-        """What has ended since the last call."""
+        """Returns the claims that have ended since the last call."""
 
     def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
         """Ends the executor; whatever runs is stopped at once. Idle processes have a while, unless *hurry* is true.

@@ -83,7 +83,7 @@ def unread_tasks(source: socket.socket) -> Iterator[int]:
 
 
 def _heard(message: Any) -> Message:
-    """What a child has said. Raises :class:`ValueError` for what no child says."""
+    """Returns a message of a child. Raises :class:`ValueError` for what no child sends."""
     if type(message) is tuple and len(message) == 3:
         task, elapsed, recorded = message
         said: Message = Ended(task, _DONE, elapsed, recorded)
@@ -147,7 +147,7 @@ class Hearing:
         """Why nothing more can be read."""
 
     def messages(self) -> tuple[list[Message], bool]:
-        """What has come, and whether it is the last."""
+        """Returns the messages that have come, and whether these are the last."""
         if self.junk:
             return [], True
         over = False

@@ -1,4 +1,4 @@
-"""What a child process runs at this moment, in memory that it shares with its worker.
+"""The status of a child process, in memory that it shares with its worker.
 
 The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
 what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
@@ -20,7 +20,7 @@ from fbtasks.worker.pools.wire import memory_file
 
 
 class _Slot(Structure):
-    """What a slot of the child runs, or ran last. Times are monotonic: all processes of a machine share that clock."""
+    """The task of a slot, or its last one. Times are monotonic: all processes of a machine share that clock."""
 
     number: int
     since: float
@@ -37,7 +37,7 @@ class _Slot(Structure):
 
 
 class _Shared(Structure):
-    """What both sides say beside that."""
+    """What worker and child share beside the slots."""
 
     worker_id: int
     """As whom the worker is registered."""
@@ -86,11 +86,11 @@ class ChildStatus:
             each.beaten = clock.monotonic()
 
     def running(self) -> dict[int, float]:
-        """What runs, and since when."""
+        """Returns since when each running task runs."""
         return {each.number: each.since for each in self._slots if each.number and each.since}
 
     def ended(self) -> dict[int, float]:
-        """What has ended, as the last one of its slot, and when its end had been said."""
+        """Returns when the end of the last task of each slot was sent."""
         return {each.number: each.ended for each in self._slots if each.number and each.ended}
 
     def step_of(self, task: int) -> int:

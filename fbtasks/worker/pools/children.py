@@ -197,7 +197,7 @@ class ChildExecutor(Executor):
             return False
 
     def take_said(self) -> list[Said]:
-        """What tasks have said to features since the last call."""
+        """Returns the messages of tasks to features since the last call."""
         taken, self._said = self._said, []
         return taken
 
@@ -243,7 +243,7 @@ class ChildExecutor(Executor):
         return min(times, default=math.inf)
 
     def collect(self) -> list[Finished]:
-        """What has ended; for a child that died, a crash of what it ran.
+        """Returns the claims that have ended; those that a dead child ran have crashed.
 
         Raises :class:`FBTasksError` when the children cannot import the app and never could.
         """
@@ -475,7 +475,7 @@ class ChildExecutor(Executor):
 
 
 def _stopped(task: Task[..., object], claim: Claim, step: int, error: TimeLimitExceeded) -> Outcome:
-    """What becomes of *claim*, stopped for *error* in its call number *step*: another try where its task says so."""
+    """Returns the outcome of *claim*, stopped for *error* in its call number *step*: a retry where its task says so."""
     if claim.members:
         return Several(tuple(_stopped(task, each, step, error) for each in claim.members))
     tries = invocation_of(task).tries(claim, step) + 1

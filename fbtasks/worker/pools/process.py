@@ -152,13 +152,13 @@ class Child:
         return True
 
     def take_back(self) -> list[Run]:
-        """What was sent and not taken."""
+        """Takes back the claims that were sent and that the child has not read."""
         numbers = list(unread_tasks(self._taken))
         self.served -= len(numbers)
         return [self.running.pop(number) for number in numbers if number in self.running]
 
     def interrupt(self, run: Run, kind: str) -> None:
-        """Has an exception raised inside *run*."""
+        """Raises an exception inside *run*."""
         if self.one:
             self.status.aim(kind, run.claim.id)
             self.process.signal(_SIGNALS[kind])
@@ -173,7 +173,7 @@ class Child:
                 self.unsent = self.unsent[self._socket.send(self.unsent, socket.MSG_DONTWAIT) :]
 
     def read(self) -> tuple[list[Ended | Reported], bool]:
-        """What has ended and was said to features since the last time, and whether the child is dead."""
+        """Returns the messages since the last call, and whether the child is dead."""
         dead = self.process.ended  # asked first: what it said before it died is still read
         unheard = self._look()
         messages, over = self._hearing.messages()
@@ -207,7 +207,7 @@ class Child:
         return {task for task, run in self.running.items() if run.sent < moments.get(task, 0.0)}
 
     def begun(self) -> list[int]:
-        """What was sent to it and had begun, and no end of it was read."""
+        """Returns the runs that have begun and whose end was not read."""
         seen = self.status.running().keys() | self._ended()
         if self.one:  # one after the other: what comes before one that is seen has begun as well
             numbers = list(self.running)
@@ -215,7 +215,7 @@ class Child:
         return [number for number in self.running if number in seen]
 
     def to_blame(self) -> list[int]:
-        """What it may have ended for, however it has ended: one of these runs has ended it.
+        """Returns the runs of which one may have ended the child.
 
         Of several at a time that is any of them. After what cannot be read the worker does not know which of the
         others have ended.

@@ -44,7 +44,7 @@ def interpreter() -> list[str]:
 
 
 def keep_children() -> None:
-    """Has the ends of children be told, which they are not while SIGCHLD is ignored, as it may have been inherited.
+    """Restores SIGCHLD where it is ignored, as it may have been inherited: no end of a child would be told.
 
     To be called in the main thread, before the first child. A handler of the application's stays.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Beats(Reports):
-    """Has the alarm know that a task is at work. What else it says is dropped: the worker is busy with the task."""
+    """Notes heartbeats of a task for the alarm. Other messages are dropped: the worker is busy with the task."""
 
     def __init__(self, alarm: AlarmInterrupts) -> None:
         self._alarm = alarm
@@ -83,7 +83,7 @@ class SoloExecutor(Executor):
         return []
 
     def collect(self) -> list[Finished]:
-        """What ``submit`` ran."""
+        """Returns the claims that ``submit`` ran."""
         done, self._done = self._done, []
         return done
 
@@ -94,7 +94,7 @@ class SoloExecutor(Executor):
 
 
 def _given_back(finished: Finished) -> Finished:
-    """The same for a task that goes back to its queue; of a run of changes, what was not done."""
+    """Returns the outcome of a stopped task, which goes back to its queue; of a run of changes, the rest of it."""
     outcome = finished.outcome
     if isinstance(outcome, Several):
         ends = (each if isinstance(each, Succeeded) else RELEASED for each in outcome.outcomes)

@@ -1,4 +1,4 @@
-"""What a worker and its child processes say to each other, as both sides know it.
+"""The messages between a worker and its child processes.
 
 Tasks go over a socket that keeps packets apart, one task in each. The worker keeps the child's end open as well, and
 can so read back what the child has not taken: no answer is needed, whatever the child does. Everything else is a stream
@@ -27,7 +27,7 @@ WORD_SIZE: Final = _WORD.size
 
 
 class Ended(NamedTuple):
-    """What a child says of a task that has ended."""
+    """A task has ended."""
 
     task: int
     outcome: Outcome
@@ -37,7 +37,7 @@ class Ended(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What a child says when it has imported the app, or could not."""
+    """The child has imported the app, or could not."""
 
     why_not: str = ""
     """Why it cannot become ready."""
@@ -46,7 +46,7 @@ class Ready(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What a task that runs says to a feature."""
+    """A running task sends something to a feature."""
 
     task: int
     feature: str
@@ -65,7 +65,7 @@ def memory_file(name: str) -> int:
 
 
 def pack_message(message: Message) -> bytes:
-    """What a child writes to say *message*; the most frequent ones have a short form."""
+    """Returns the bytes of *message*; the most frequent ones have a short form."""
     said: object = message
     match message:
         case Ended(task, Succeeded(content_type, result, keep), elapsed, recorded):
@@ -75,12 +75,12 @@ def pack_message(message: Message) -> bytes:
 
 
 def pack_word(kind: str, task: int) -> bytes:
-    """What the worker writes to interrupt *task*."""
+    """Returns the bytes that interrupt *task*."""
     return _WORD.pack(kind.encode(), task)
 
 
 def unpack_word(data: bytes) -> tuple[str, int]:
-    """What :func:`pack_word` was given."""
+    """Returns what :func:`pack_word` was given."""
     kind, task = _WORD.unpack(data)
     return kind.decode(), task
 

@@ -126,14 +126,18 @@ def test_where_tasks_are_looked_for(written, url):
 def test_conf_is_to_be_read(url):
     app = FBTasks("shop", url, default_queue="mail", always_eager=True, timezone="Europe/Vienna", include=["x"])
     conf = app.conf
-    assert (conf.task_default_queue, conf["default_queue"], conf.task_always_eager) == ("mail", "mail", True)
-    assert (conf.main, conf.imports, conf.include, str(conf.timezone)) == ("shop", ("x",), ("x",), "Europe/Vienna")
-    assert conf.broker_url == conf.result_backend == str(app.settings.url)
+    assert (conf.default_queue, conf["default_queue"], conf.always_eager) == ("mail", "mail", True)
+    assert (conf.name, conf.include, str(conf.timezone)) == ("shop", ("x",), "Europe/Vienna")
     assert conf.get("beat_schedule", 5) == 5
     assert dict(conf).keys() == set(conf)
     assert len(conf) == len(dict(conf))
-    assert "task_default_queue" in conf
+    assert "default_queue" in conf
+    assert "task_default_queue" not in conf
     assert "signing_key" not in conf
+    with pytest.raises(AttributeError, match=r"has no attribute 'task_default_queue': use default_queue=\."):
+        _ = conf.task_default_queue
+    with pytest.raises(AttributeError, match=r"has no attribute 'default_que'. Did you mean 'default_queue'\?"):
+        _ = conf.default_que
     with pytest.raises(AttributeError, match=r"has no attribute 'worker_concurrency': use fbtasks worker -c N"):
         _ = conf.worker_concurrency
     message = r"app.conf can only be read.*task_serializer: use serializer=\."
@@ -144,9 +148,9 @@ def test_conf_is_to_be_read(url):
     with pytest.raises(ConfigurationError, match="can only be read"):
         conf["timezone"] = "UTC"
     assert repr(conf) == "<settings of the app 'shop', to be read>"
-    secret = FBTasks("shop", "firebird://ann:secret@db.example//srv/x.fdb").conf
+    secret = FBTasks("shop", "firebird://ann:secret@db.example//srv/x.fdb", signing_key="secret").conf
     assert "secret" not in repr(dict(secret))
-    assert secret.broker_url == secret.result_backend == "firebird://ann:***@db.example:3050//srv/x.fdb"
+    assert str(secret.url) == "firebird://ann:***@db.example:3050//srv/x.fdb"
 
 
 def test_shared_task_is_task():

@@ -13,10 +13,10 @@ from support.sql import execute, one, rows
 
 from fbtasks import kombu as transport
 from fbtasks.contrib.celery.store import messages
+from fbtasks.contrib.celery.transport import claims
 from fbtasks.contrib.celery.transport import process as processes
-from fbtasks.contrib.celery.transport import settlements
 from fbtasks.contrib.celery.transport.claims import Uncertain
-from fbtasks.contrib.celery.transport.thread import ConsumerThread
+from fbtasks.contrib.celery.transport.consumer import ConsumerThread
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.queue.register import processes as register
@@ -236,7 +236,7 @@ def test_a_sweep_is_done_in_turns(app, url, process):
 
 def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, monkeypatch, process):
     """Its settlement waits when the process ends, and the thread flushes once more before it has stopped."""
-    monkeypatch.setattr(settlements, "_GATHER", 60.0)
+    monkeypatch.setattr(claims, "_GATHER", 60.0)
     stop = ConsumerThread.stop
 
     def flush_and_stop(self):

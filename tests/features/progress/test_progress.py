@@ -16,7 +16,7 @@ from support.variants import slow
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
 from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.duty import WAITS, ProgressNotes
-from fbtasks.features.progress.said import Progress, packed
+from fbtasks.features.progress.store import Progress, packed
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Claim, Finished, Reason, Requeue, Said, Succeeded
 from fbtasks.testing import eager

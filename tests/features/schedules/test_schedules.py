@@ -610,7 +610,7 @@ def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
             worker.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", 1)
     with _as(app, "OPERATOR") as operator:
         operator.run(lambda t: schedules.hold(t, 1, held=True))
-        operator.run(lambda t: schedules.override(t, 1, (None, 60_000, None, None), None))
+        operator.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", 1, None, 60_000, None, None, None)
         assert operator.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", 1) > 0
         (row,) = schedules.read(operator)
         assert (row.state, row.when) == ("paused", (None, 60_000, None))

@@ -13,6 +13,7 @@ from fbtasks.features.sources.kinds import changes
 from fbtasks.features.sources.store import tables, triggers
 from fbtasks.features.sources.store.capture import resolve
 from fbtasks.features.sources.store.tables import Column, Table
+from fbtasks.tasks import formats
 
 
 @pytest.mark.parametrize(
@@ -78,10 +79,12 @@ def test_names_are_meant_as_firebird_means_them():
 HEAD = b'{"i":7,"o":"U","t":"2026-01-02 03:04:05.6780","x":9,"u":"ANN"'
 
 
+def load(data):
+    return changes.read(formats.load_json(data))
+
+
 def test_a_change_is_read():
-    change = changes.load(
-        HEAD + b',"k":{"ID":1},"p":{"A":null},"n":{"A":{"__type__":"decimal","__value__":"1.20"}},"z":1}'
-    )
+    change = load(HEAD + b',"k":{"ID":1},"p":{"A":null},"n":{"A":{"__type__":"decimal","__value__":"1.20"}},"z":1}')
     assert change == changes.Change(
         "update",
         {"ID": 1},
@@ -97,8 +100,8 @@ def test_a_change_is_read():
 
 
 def test_a_moved_row_has_the_key_it_is_handled_under():
-    out = changes.load(HEAD + b',"m":"out","k":{"ID":2},"q":{"ID":1}}')
-    into = changes.load(HEAD + b',"m":"in","k":{"ID":2},"q":{"ID":1}}')
+    out = load(HEAD + b',"m":"out","k":{"ID":2},"q":{"ID":1}}')
+    into = load(HEAD + b',"m":"in","k":{"ID":2},"q":{"ID":1}}')
     assert (out.key, out.moved) == ({"ID": 1}, "out")
     assert (into.key, into.moved) == ({"ID": 2}, "in")
     assert out.old == into.old == {"ID": 1}
@@ -106,15 +109,15 @@ def test_a_moved_row_has_the_key_it_is_handled_under():
 
 
 def test_an_error_has_no_values():
-    change = changes.load(HEAD + b',"k":{"ID":2},"e":"divide by zero"}')
+    change = load(HEAD + b',"k":{"ID":2},"e":"divide by zero"}')
     assert (change.error, change.key, change.old, change.new) == ("divide by zero", {"ID": 2}, None, None)
-    assert changes.load(HEAD + b',"e":"divide by zero"}').key == {}
+    assert load(HEAD + b',"e":"divide by zero"}').key == {}
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'"x"', HEAD, HEAD.replace(b'"U"', b'"X"') + b"}", b"\xff"])
+@pytest.mark.parametrize("data", [b"[]", b"{}", b'"x"', HEAD.replace(b'"U"', b'"X"') + b"}"])
 def test_what_is_no_change_is_refused(data):
     with pytest.raises(SerializationError, match="a recorded change cannot be read"):
-        changes.load(data)
+        load(data)
 
 
 def table(length):
@@ -123,7 +126,7 @@ def table(length):
         Column("STATUS", tables.VARCHAR, length=10, charset="UTF8", width=4),
         Column("NOTE", tables.VARCHAR, length=length, charset="UTF8", width=4),
     )
-    return Table("ORDERS", "SYSDBA", columns, ("ID",), frozenset())
+    return Table("ORDERS", columns, ("ID",), frozenset())
 
 
 def body(length, **options):

@@ -15,7 +15,7 @@ from support.sql import execute, rows
 from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
 from fbtasks.features.sources import managing as subscriptions
-from fbtasks.features.sources.undeployed import Undeployed
+from fbtasks.features.sources.deployment import Deployment
 
 ORDERS = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(10), TOTAL INTEGER, NOTE VARCHAR(30))"
 
@@ -132,7 +132,7 @@ def told(app, caplog):
     """What a worker says once a minute."""
     caplog.clear()
     with app.database.session() as session:
-        Undeployed(app, Worker()).do(session)
+        Deployment(app, Worker()).do(session)
     app.close()
     return [message.partition(". Run:")[0] for message in caplog.messages]
 
@@ -168,7 +168,7 @@ def test_a_table_is_altered(app, url, heard, said, caplog):
     changed.close()
     assert sorted(heard) == [(1, "x"), (2, "y"), (3, None)]
     # The code before it names a column that is gone.
-    assert told(app, caplog) == ["Subscription paid: the definition has changed"]
+    assert told(app, caplog) == ["Subscription paid: the table 'ORDERS' has no column 'NOTE'"]
     (problem,) = deploy(app).problems.values()
     assert problem.startswith("the table 'ORDERS' has no column 'NOTE'")
     execute(app, "INSERT INTO ORDERS VALUES (4, 1, 7)")
@@ -184,6 +184,6 @@ def test_what_a_dropped_table_has_noted_is_handled(app, heard, caplog):
     execute(app, "INSERT INTO ORDERS (ID) VALUES (1)")
     app.close()
     script(app, "DROP TABLE ORDERS")
-    assert told(app, caplog) == ["Subscription paid: its trigger is missing"]
+    assert told(app, caplog) == ["Subscription paid: the database has no table 'ORDERS'"]
     drain(app)
     assert heard == [1]

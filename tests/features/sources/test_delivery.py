@@ -80,7 +80,7 @@ def test_what_has_no_effect_on_rows_is_refused(app, options, said):
     ],
 )
 def test_what_has_an_effect_is_taken(app, kind, options):
-    assert defined(app, kind, **options).subscription.kind == kind
+    assert defined(app, kind, **options).subscription.source.kind == kind
 
 
 def test_the_shortest_quiet_time_is_one(app):

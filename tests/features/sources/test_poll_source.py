@@ -24,7 +24,7 @@ COLUMNS = (
     Column("TWICE", tables.BIGINT, computed=True),
     Column("LONG", tables.VARCHAR, length=600, charset="UTF8", width=4),
 )
-KEYED = Table("INBOX", "OWNER", COLUMNS, ("ID",), frozenset({"UTF8", "WIN1252"}))
+KEYED = Table("INBOX", COLUMNS, ("ID",), frozenset({"UTF8", "WIN1252"}))
 BARE = KEYED._replace(primary_key=())
 
 
@@ -155,7 +155,7 @@ def test_options_of_the_decorator():
         return row
 
     source = handle.subscription.source
-    assert (handle.subscription.kind, handle.subscription.most, source.every, source.key) == (
+    assert (handle.subscription.source.kind, handle.subscription.most, source.every, source.key) == (
         "poll",
         1,
         (1, 2),
@@ -170,10 +170,10 @@ def test_options_of_the_decorator():
 def test_a_row_is_read_as_it_was_written():
     app = FBTasks("x", "firebird:///nowhere.fdb")
     task = app.poll_table("INBOX", key="ID")(lambda row: row)
-    row = task.subscription.read({"k": {"ID": 1}, "v": {"A": "a"}})
+    row = task.subscription.source.read({"k": {"ID": 1}, "v": {"A": "a"}})
     assert row == Row("INBOX", {"ID": 1}, {"ID": 1, "A": "a"})
     with pytest.raises(AttributeError):
         row.table = "OTHER"
     for wrong in ({}, [], {"k": 1, "v": {}}, None):
         with pytest.raises(SerializationError, match="a row of 'INBOX' cannot be read"):
-            task.subscription.read(wrong)
+            task.subscription.source.read(wrong)

@@ -44,7 +44,7 @@ def ends(run, outcome, step, **options):
 def joined(*members, key=None):
     """What changes of one key come to."""
     found = subscription(key=key)
-    return join(found.source, [found.read({"i": number, **each}) for number, each in enumerate(members, 1)])
+    return join(found.source, [found.source.read({"i": number, **each}) for number, each in enumerate(members, 1)])
 
 
 INSERT, UPDATE, DELETE = (

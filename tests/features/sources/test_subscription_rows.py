@@ -19,15 +19,15 @@ from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
+from fbtasks.features.sources.deployment import Deployment
 from fbtasks.features.sources.duty import forget_events
 from fbtasks.features.sources.kinds import changes
 from fbtasks.features.sources.store import subscriptions as event_store
 from fbtasks.features.sources.store.subscriptions import BATCH
-from fbtasks.features.sources.undeployed import Undeployed
 from fbtasks.firebird import connections
 from fbtasks.queue import tasks
 from fbtasks.queue.operations.workers import get_health
-from fbtasks.queue.register import processes
+from fbtasks.tasks import formats
 from fbtasks.url import DatabaseURL
 
 
@@ -56,7 +56,7 @@ def claim(app, from_start=1):
 def logged(app, number=1):
     found = rows(app, "SELECT LANE, DATA, LARGE FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = ? ORDER BY ID", number)
     return [
-        (lane, changes.load(data or (large if isinstance(large, bytes) else large.read())))
+        (lane, changes.read(formats.load_json(data or (large if isinstance(large, bytes) else large.read()))))
         for lane, data, large in found
     ]
 
@@ -630,25 +630,22 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
     assert (row.state, row.version, row.problems) == ("active", 1, [])
 
 
-def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app, as_role):
+def test_the_roles_of_workers_and_operators_see_what_is_not_deployed(app, as_role, caplog):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
-    worker = as_role("worker")
-    worker.on_change("T", name="changed", insert=True, when="new.ID > 0")(id)
-    found = service.diff(
-        as_role("operator").database, "test", worker.features["sources"].feeds()
-    )  # it may look, and not compile conditions
+    worker, operator = as_role("worker"), as_role("operator")
+    for each in (worker, operator):
+        each.on_change("T", name="changed", insert=True, when="new.ID > 0")(id)
+    # They may look, and not compile conditions.
+    found = service.diff(operator.database, "test", operator.features["sources"].feeds())
     assert ([step.name for step in found.changes], found.problems) == (["changed"], {})
     worker.path = "shop"
     with worker.database.session() as session:
-        given = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0}
-        number = session.run(lambda t: processes.register(t, "worker", name="w", **given))
-        sources = Undeployed(worker, Worker(id=number))
-        sources.begin(session)
-        sources.do(session)
-        (told,) = get_health(as_role("operator").database, 300).problems["sources"]
-        assert told.problem == "it has no trigger yet (fbtasks subscriptions apply -A shop)"
-        session.call("FBTASKS_WORKER.UNREGISTER", number)
-    assert get_health(app.database, 300).problems["sources"] == []
+        duty = Deployment(worker, Worker())
+        duty.begin(session)
+        duty.do(session)
+    assert caplog.messages == ["Subscription changed: it has no trigger yet. Run: fbtasks subscriptions apply -A shop"]
+    (told,) = get_health(operator.database, 300).problems["sources"]
+    assert str(told) == "subscription changed (app test): it has no trigger yet (fbtasks subscriptions apply)"
 
 
 def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role):
@@ -671,7 +668,7 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
             with pytest.raises(AuthenticationError):
                 session.run(lambda t, s=statement: t.script(named(s)))
     with worker.database.session() as session:
-        assert service.find_stale(session, "test", app.features["sources"].feeds()) == ({}, [])
+        assert applying.undeployed(session, "test", app.features["sources"].feeds()) == {}
 
 
 def test_a_producer_reads_no_subscriptions(app, as_role):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fbtasks.contrib.celery.store.keyvalues import INLINE, milliseconds
+from fbtasks.contrib.celery.store.keyvalues import columns, milliseconds
 from fbtasks.firebird.session import Transaction
 
 
@@ -42,10 +42,9 @@ def ended(
     Returns whether there is such a chord, and the whole of it to the caller that is to send the body: again when it
     comes again before :func:`end`.
     """
-    large = len(part.value) > INLINE
     number, ready, shape = transaction.call(
         "FBTASKS_CELERY.CHORD_PART", name, part.task_id, part.index, int(final), milliseconds(expires),
-        None if large else part.value, part.value if large else None,
+        *columns(part.value),
     )  # fmt: skip
     if not ready:
         return number is not None, None

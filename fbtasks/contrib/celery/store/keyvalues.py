@@ -15,19 +15,16 @@ BATCH: Final = 500
 
 def store(transaction: Transaction, name: str, value: bytes, *, final: bool, expires: float | None) -> None:
     """Stores *value* for *expires* seconds, unless a final value stands there: that one stays."""
-    large = len(value) > INLINE
-    transaction.call(
-        "FBTASKS_CELERY_API.PUT_VALUE",
-        name,
-        int(final),
-        milliseconds(expires),
-        None if large else value,
-        value if large else None,
-    )
+    transaction.call("FBTASKS_CELERY_API.PUT_VALUE", name, int(final), milliseconds(expires), *columns(value))
+
+
+def columns(value: bytes) -> tuple[bytes | None, bytes | None]:
+    """Returns a value for the two columns that keep one: in the row, or beside it."""
+    return (None, value) if len(value) > INLINE else (value, None)
 
 
 def fetch(transaction: Transaction, name: str) -> bytes | None:
-    """A value; None when there is none, or it has expired."""
+    """Returns a value; None when there is none, or it has expired."""
     short, large = transaction.call("FBTASKS_CELERY_API.GET_VALUE", name)
     value = large if short is None else short
     return None if value is None else bytes(value)
@@ -39,5 +36,5 @@ def milliseconds(seconds: float | None) -> int | None:
 
 
 def prune(session: Session) -> bool:
-    """Forgets saved groups whose time is over, and what Celery has stored. Whether there may be more."""
+    """Forgets saved groups whose time is over, and what Celery has stored. Returns whether there may be more."""
     return bool(session.call("FBTASKS_CELERY.PRUNE", BATCH) >= BATCH)

@@ -106,7 +106,7 @@ class Claimed:
     """None: too large for its row, see :func:`body`."""
 
     def settle(self, kind: bytes) -> bytes:
-        """The record that settles it: one of the letters of this module."""
+        """Returns the record that settles it: one of the letters of this module."""
         if kind == DONE and self.message is None:
             kind = DONE_WITH_BODY
         return b"%s%019d%019d" % (kind, self.id, self.claim_id)
@@ -155,21 +155,16 @@ def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[lis
     for is_large, some in groupby(items, lambda item: len(item.message) > INLINE):
         if is_large:
             for item in some:
-                routed, number = _publish_large(transaction, item)
+                ((routed, number),) = transaction.rows(
+                    "msg_publish", item.exchange, item.routing_key, item.priority, item.start, item.ttl, None,
+                    item.message, item.fallback,
+                )  # fmt: skip
                 counts.append(routed)
         else:
             for group in chunks(map(_pack, some)):
                 packed, number = transaction.call("FBTASKS_CELERY_API.PUBLISH_PACKED", group)
                 counts.extend(int(packed[at : at + 6]) for at in range(0, len(packed), 6))
     return counts, number
-
-
-def _publish_large(transaction: Transaction, item: Publication) -> tuple[int, int]:
-    routed, number = transaction.rows(
-        "msg_publish", item.exchange, item.routing_key, item.priority, item.start, item.ttl, None, item.message,
-        item.fallback,
-    )[0]  # fmt: skip
-    return routed, number
 
 
 def _pack(item: Publication) -> bytes:
@@ -224,7 +219,7 @@ class LowWaterMarks:
         self._marks: dict[int, tuple[int, float]] = {}
 
     def get(self, queue_id: int) -> int | None:
-        """Where the next claim goes on; None: at the beginning."""
+        """Returns where the next claim goes on; None: at the beginning."""
         mark, until = self._marks.get(queue_id, (None, 0.0))
         return mark if clock.monotonic() < until else None
 
@@ -262,13 +257,13 @@ def _unpack(packed: bytes, claim_id: int, queue_id: int) -> Iterator[Claimed | E
 
 
 def body(transaction: Transaction, number: int) -> bytes | None:
-    """A message too large for its row; None when it is gone."""
+    """Returns a message too large for its row; None when it is gone."""
     value = transaction.value("msg_body", number)
     return None if value is None else bytes(value)
 
 
 def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:
-    """The next messages of a queue that are withheld, and until when; no consumer has claimed them."""
+    """Returns the next messages of a queue that are withheld, and until when; no consumer has claimed them."""
     return [
         (until, Claimed(number, 0, queue_id, priority, bool(redelivered), exchange, key, "", "", bytes(text)))
         for until, number, priority, redelivered, exchange, key, text in transaction.rows(
@@ -278,13 +273,8 @@ def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[d
     ]
 
 
-def gives_back(record: bytes) -> bool:
-    """Whether a record of :meth:`Claimed.settle` gives its message back."""
-    return record[:1] in (GIVEN_BACK, UNSEEN)
-
-
 def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], float | None]:
-    """Those of *queues* that have something to claim, and the seconds until more is due (None: nothing is withheld)."""
+    """Returns which *queues* have something to claim, and the seconds until more is due (None: nothing is withheld)."""
     numbers, waits = list(queues), []
     ready: set[int] = set()
     for begin in range(0, len(numbers), _ASKED):
@@ -313,13 +303,3 @@ def sweep(transaction: Transaction, after: int = 0, *, most: int = BATCH, reads:
     These are looked for at the beginning of each queue, and among the next *reads* messages after the number *after*.
     """
     return Swept(*transaction.call("FBTASKS_CELERY.SWEEP", most, after, reads))
-
-
-def bindings(transaction: Transaction) -> list[tuple[str, str, str]]:
-    """Queue, exchange and routing key of all bindings."""
-    return [(queue, exchange, key) for queue, exchange, key in transaction.rows("msg_bindings")]
-
-
-def exchanges(transaction: Transaction) -> list[str]:
-    """The names of all exchanges."""
-    return [row[0] for row in transaction.rows("msg_exchanges")]

@@ -15,7 +15,7 @@ DEFAULT_PORT: Final = 3050
 
 
 def url_of(client: Any, text: str | None = None) -> DatabaseURL:
-    """The database of a ``kombu.Connection``, as it was made or as it is after a failover."""
+    """Returns the database of a ``kombu.Connection``, as it was made or as it is after a failover."""
     text = text or client.hostname
     if text and "://" in text:
         url = DatabaseURL.parse(text)
@@ -38,33 +38,24 @@ def _password(client: Any) -> Any:
     return client.password() if callable(client.password) else client.password
 
 
-def hide_password(client: Any) -> None:
-    """Keeps the password of a URL where kombu keeps passwords.
+def adapt(client: Any) -> None:
+    """Keeps the passwords of a connection's URLs where kombu keeps passwords, and lets its alternates keep their query.
 
-    What ``celery inspect stats`` and ``Connection.info()`` show has the URL as the name of the host.
+    What ``celery inspect stats`` and ``Connection.info()`` show has the URL as the name of the host, and the port of
+    the first URL as those of the others.
     """
-    if not client.hostname or "://" not in client.hostname:
-        return
-    with suppress(ConfigurationError):  # told when it connects
-        url = DatabaseURL.parse(client.hostname)
-        if url.password is not None:
-            client.hostname = str(replace(url, password=None))
-            client.password = url.password
-
-
-def keep_queries(client: Any) -> None:
-    """Lets the alternates of a failover list keep their query.
-
-    kombu takes an alternate apart itself when it switches to it, and does not know our options; written as a part of
-    the path they come through. And it shows the port of the first URL as those of the others.
-    """
-    if client.port is None and client.hostname and "://" in client.hostname:
-        with suppress(ConfigurationError):
-            url = DatabaseURL.parse(client.hostname)
-            if not url.embedded:
-                client.port = url.port
     if not client.hostname:
         client.port = None  # left over from the URL before, which was that of a server
+    elif "://" in client.hostname:
+        with suppress(ConfigurationError):  # told when it connects
+            url = DatabaseURL.parse(client.hostname)
+            if client.port is None and not url.embedded:
+                client.port = url.port
+            if url.password is not None:
+                client.hostname = str(replace(url, password=None))
+                client.password = url.password
+    if client.alt:
+        client.alt = [each if isinstance(each, Alternate) else Alternate(each) for each in client.alt]
     if client.cycle is not None and not isinstance(client.cycle, _Cycle):
         client.cycle = _Cycle(client.cycle)
 
@@ -75,7 +66,7 @@ class Alternate(str):
     whole: str
 
     def __new__(cls, whole: str) -> Alternate:
-        """The URL *whole* for ``Connection.info()``, which kombu also makes copies of connections from."""
+        """Takes the URL *whole* for ``Connection.info()``, of which kombu also makes copies of connections."""
         shown = show_refused(whole)
         with suppress(ConfigurationError):
             shown = str(DatabaseURL.parse(whole))
@@ -87,14 +78,11 @@ class Alternate(str):
         return Alternate, (self.whole,)
 
 
-def hide_alternates(client: Any) -> None:
-    """Has the URLs of a failover list shown without their passwords, also by ``celery inspect stats``."""
-    if any(not isinstance(alternate, Alternate) for alternate in client.alt or ()):
-        client.alt = [each if isinstance(each, Alternate) else Alternate(each) for each in client.alt]
-
-
 class _Cycle:
-    """The URLs that a failover switches to, in the order of kombu's strategy, each as :func:`keep_queries` says."""
+    """The URLs that a failover switches to, in the order of kombu's strategy.
+
+    kombu takes each apart itself, and does not know our options: written as a part of the path they come through.
+    """
 
     def __init__(self, urls: Iterator[str]) -> None:
         self._urls = urls

@@ -1,4 +1,4 @@
-"""What the thread that receives on a connection is told by other threads of this process."""
+"""Wakes the thread that receives on a connection, and tells it why."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Inbox:
         """The monotonic time of the next look at the database; never, while nothing is consumed."""
 
     def look_soon(self) -> None:
-        """Has the database looked at: a channel consumes, or the connection was lost."""
+        """Asks for a look at the database: a channel consumes, or the connection was lost."""
         self.poll_at = 0.0
         self.waker.wake()
 
@@ -44,7 +44,7 @@ class Inbox:
         return math.inf if self.waker.woken else self.poll_at
 
     def take_buckets(self) -> set[int]:
-        """The numbers that events came for since the last time."""
+        """Returns the numbers that events came for since the last time."""
         with self._lock:
             buckets, self._buckets = self._buckets, set()
         return buckets
@@ -55,7 +55,7 @@ class Inbox:
         self.waker.wake()
 
     def take_lost(self) -> str | None:
-        """A queue that is gone, told once; None: there is none."""
+        """Returns a queue that is gone, once; None: there is none."""
         queue, self._lost_queue = self._lost_queue, None
         return queue
 
@@ -68,7 +68,7 @@ class Inboxes:
         self._all: WeakSet[Inbox] = WeakSet()
 
     def add(self) -> Inbox:
-        """One of a new connection."""
+        """Makes one for a new connection."""
         with self._lock:
             inbox = Inbox()
             self._all.add(inbox)
@@ -80,12 +80,12 @@ class Inboxes:
             self._all.discard(inbox)
 
     def all(self) -> list[Inbox]:
-        """Those there are at this moment."""
+        """Returns those there are at this moment."""
         with self._lock:
             return list(self._all)
 
     def look_soon(self) -> None:
-        """Has the threads of all find out what keeps the database from answering."""
+        """Makes all connections look at the database soon, which tells them what keeps it from answering."""
         for inbox in self.all():
             inbox.look_soon()
 

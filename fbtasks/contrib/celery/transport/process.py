@@ -1,4 +1,4 @@
-"""What the transports of one process share for one database: its connections, and this process as a consumer of it."""
+"""One database as the transports of this process share it: connections, and the consumer that this process is."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from fbtasks.contrib.celery import Celery
 from fbtasks.contrib.celery.one_per_database import OnePerDatabase
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store.messages import DELIVERY_LIMIT, Taken
-from fbtasks.contrib.celery.transport.claims import Claims
-from fbtasks.contrib.celery.transport.consumer import Consumer
+from fbtasks.contrib.celery.transport.claims import Claims, Settlements
+from fbtasks.contrib.celery.transport.consumer import Consumer, ConsumerThread
 from fbtasks.contrib.celery.transport.inbox import Inbox, Inboxes
 from fbtasks.contrib.celery.transport.publisher import Publisher
 from fbtasks.contrib.celery.transport.qos import QoS
 from fbtasks.contrib.celery.transport.queues import ConsumedQueues
-from fbtasks.contrib.celery.transport.settlements import Alarm, Settlements
-from fbtasks.contrib.celery.transport.thread import ConsumerThread
 from fbtasks.errors import DatabaseError, DatabaseReplaced
 from fbtasks.firebird import fork
+from fbtasks.firebird.session import READ
 from fbtasks.system.threads import deferred
 from fbtasks.url import DatabaseURL
 
@@ -45,10 +44,9 @@ class ConsumerProcess:
         self.publisher = Publisher(self.shared)
         self.consumer = Consumer(self.shared, lease, delivery_limit)
         self.queues = ConsumedQueues(self.shared, self.consumer)
-        self._alarm = Alarm()
-        self.settlements = Settlements(self.shared, self._alarm)
+        self.settlements = Settlements(self.shared)
         self.claims = Claims(self.shared, self.settlements)
-        self._inboxes = Inboxes()
+        self.inboxes = Inboxes()
         self._unsettled: WeakSet[QoS] = WeakSet()
         self._lock = threading.RLock()
         """Held while this process becomes a consumer or stops to be one, which may take long."""
@@ -61,13 +59,13 @@ class ConsumerProcess:
 
     def attach(self) -> Inbox:
         """Begins to serve another transport. Returns its inbox."""
-        return self._inboxes.add()
+        return self.inboxes.add()
 
     def detach(self, inbox: Inbox) -> None:
         """Ends that; after the last transport the connections are closed in a while."""
-        self._inboxes.discard(inbox)
+        self.inboxes.discard(inbox)
         inbox.waker.close()
-        if not self._inboxes.all():
+        if not self.inboxes.all():
             self._close_later()
 
     def watch(self, unsettled: QoS) -> None:
@@ -77,28 +75,20 @@ class ConsumerProcess:
 
     def verify(self) -> None:
         """Raises what keeps the database from answering."""
-        self.shared.verify()
+        self.shared.use(lambda transaction: transaction.value("schema_version"), READ)
         _processes.close_at_exit()
 
     # Consuming.
 
     def register(self) -> int:
-        """The number of this process among the consumers; it becomes one, with a thread, when it is none."""
+        """Registers this process as a consumer with a thread, unless it is one. Returns its number."""
         number = self.consumer.number
         if number is not None and self._thread is not None:
             return number
         with self._lock:
             number = self.queues.register()
             if self._thread is None:
-                self._thread = ConsumerThread(
-                    self.shared,
-                    consumer=self.consumer,
-                    queues=self.queues,
-                    settlements=self.settlements,
-                    claims=self.claims,
-                    inboxes=self._inboxes,
-                    alarm=self._alarm,
-                )
+                self._thread = ConsumerThread(self)
                 self._thread.start()
             return number
 
@@ -125,7 +115,7 @@ class ConsumerProcess:
     def idle(self) -> bool:
         """Whether no transport is attached, and nothing is worked on that came over one."""
         with self._noting:
-            return not self._inboxes.all() and not any(unsettled.busy for unsettled in self._unsettled)
+            return not self.inboxes.all() and not any(unsettled.busy for unsettled in self._unsettled)
 
     def close(self) -> None:
         """Writes what waits, ends this process's registration and closes the connections."""
@@ -138,7 +128,7 @@ class ConsumerProcess:
             self._withdraw(thread)
         self.shared.close()
         if self.shared.replaced:  # the thread that tells them has ended
-            self._inboxes.look_soon()
+            self.inboxes.look_soon()
 
     def _withdraw(self, thread: ConsumerThread | None) -> None:
         if thread is not None:  # first: without a number it would register anew
@@ -148,7 +138,7 @@ class ConsumerProcess:
             return
         try:
             self._flush(number)
-            self.consumer.unregister(number)
+            self.consumer.registration.unregister(self.shared.use_in_turn, number)
         except DatabaseError as error:
             logger.info("The consumer is not unregistered at its end: %s", error)
 
@@ -165,11 +155,17 @@ class ConsumerProcess:
 
     def _close_if_idle(self) -> None:
         """Closes all when no transport was attached for a while."""
-        if self.shared.inherited or self._inboxes.all():
+        if self.shared.inherited or self.inboxes.all():
             return
         try:
             self.flush()
-            idle = self._withdraw_if_idle()
+            with self._lock:
+                thread, self._thread = self._thread, None  # register() waits for this lock from now on
+                idle = self.idle
+                if not idle:
+                    self._thread = thread
+                elif thread is not None:
+                    self._withdraw(thread)
         except DatabaseReplaced:
             self.close()
             return
@@ -180,16 +176,6 @@ class ConsumerProcess:
             self._close_later()
         elif self.idle:
             self.shared.close()
-
-    def _withdraw_if_idle(self) -> bool:
-        with self._lock:
-            thread, self._thread = self._thread, None  # register() waits for this lock from now on
-            idle = self.idle
-            if not idle:
-                self._thread = thread
-            elif thread is not None:
-                self._withdraw(thread)
-            return idle
 
     # A fork.
 
@@ -210,7 +196,7 @@ _processes: OnePerDatabase[ConsumerProcess] = OnePerDatabase()
 def process_for(
     url: DatabaseURL, *, lease: float, auto_migrate: bool | None, delivery_limit: int | None = DELIVERY_LIMIT
 ) -> ConsumerProcess:
-    """What this process shares for *url*; the first caller's options count.
+    """Returns what this process shares for *url*; the first caller's options count.
 
     It is another one when the database's file was replaced: the former lets go of its connections, and its transports
     have to be connected anew.

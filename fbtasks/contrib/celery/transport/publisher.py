@@ -1,4 +1,4 @@
-"""Publishing once: a commit whose answer was lost is asked after before anything is published again."""
+"""Publishes once: after a commit whose answer was lost it asks what became of it before it publishes again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import Publication
 from fbtasks.database import guests, settlement
-from fbtasks.database.database import Database
 from fbtasks.database.settlement import PUBLISH, InDoubt
 from fbtasks.errors import CommitUncertain
-from fbtasks.firebird.session import Transaction
 
 _REMEMBERED: Final = 300.0
 """Seconds for which a publication in doubt is known again. Not for ever: a sweep makes rollbacks look like commits."""
 _MOST: Final = 1000
+_connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=None)
+"""The caller's connection to publish in; None: none."""
 
 
 class Publisher:
@@ -44,8 +44,11 @@ class Publisher:
 
         Raises :class:`CommitUncertain` when it cannot be told in time whether it took effect: publish the same again.
         """
-        transaction = current(self._shared.database)
-        if transaction is not None:
+        connection = _connection.get()
+        if connection is not None:
+            transaction = guests.transaction(connection, self._shared.database)
+            if not transaction.driver.is_active():
+                transaction.driver.begin()
             return messages.publish(transaction, items)[0]
         before = self._recall(_key(items)) if self._doubts else None
         try:
@@ -75,9 +78,6 @@ def _key(items: list[Publication]) -> int:
     return hash(tuple(astuple(item) for item in items))
 
 
-_connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=None)
-
-
 @contextmanager
 def in_transaction(connection: Any) -> Iterator[None]:
     """For the block, what this thread publishes is part of the main transaction of *connection*.
@@ -93,14 +93,3 @@ def in_transaction(connection: Any) -> Iterator[None]:
         yield
     finally:
         _connection.reset(token)
-
-
-def current(database: Database) -> Transaction | None:
-    """The transaction of the caller's that is to be published in; None: in one of its own."""
-    connection = _connection.get()
-    if connection is None:
-        return None
-    transaction = guests.transaction(connection, database)
-    if not transaction.driver.is_active():
-        transaction.driver.begin()
-    return transaction

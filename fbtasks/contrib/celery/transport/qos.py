@@ -1,4 +1,4 @@
-"""What a channel has delivered and is not settled yet."""
+"""The unsettled messages of a channel, and its prefetch limit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
         return max(0, self._prefetch_count - len(self._held)) if self._prefetch_count else None
 
     def ask_for_room(self) -> int | None:
-        """The room at this moment; when there is more, the thread that receives is woken once."""
+        """Returns the room at this moment. When there is more, the thread that receives is woken once."""
         self._asked_for_room = True
         return self.room
 
@@ -64,18 +64,18 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
             self._wake()
 
     def can_consume(self) -> bool:
-        """Whether one more may be delivered."""
+        """Returns whether one more may be delivered."""
         return self.room is None or self.room > 0
 
     def can_consume_max_estimate(self) -> int | None:
-        """How many more may be delivered; None without limit."""
+        """Returns how many more may be delivered; None without limit."""
         return self.room
 
     def append(self, message: Any, delivery_tag: Any) -> None:
         """Nothing: what is delivered here is held already."""
 
     def get(self, delivery_tag: Any) -> Any:
-        """The message of a tag. Raises :class:`KeyError`."""
+        """Returns the message of a tag. Raises :class:`KeyError`."""
         return self._held[delivery_tag][1]
 
     def ack(self, delivery_tag: Any, multiple: bool = False) -> None:

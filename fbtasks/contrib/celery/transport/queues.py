@@ -1,4 +1,4 @@
-"""The queues that this process consumes from, as the database is told of them."""
+"""Tells the database which queues this process consumes from."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ConsumedQueues:
         return bool(self._queues)
 
     def register(self) -> int:
-        """The number of this process among the consumers; it is registered when it is not, with its queues."""
+        """Registers this process with its queues, unless it is registered. Returns its number."""
         return self._consumer.register(self._announce)
 
     def _announce(self, consumer_id: int) -> None:

@@ -1,4 +1,4 @@
-"""What one channel receives: claimed from its queues in turn, and delivered."""
+"""Claims messages for one channel, from its queues in turn, and delivers them."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class Receiver:
             )
 
     def _message(self, claimed: Claimed, consumer_tag: str | None) -> Any:
-        """What is delivered; None: it was deleted meanwhile with its queue, or cannot be read."""
+        """Returns the message to deliver; None: it was deleted meanwhile with its queue, or cannot be read."""
         data = claimed.message
         if data is None:
             data = self._process.shared.use(lambda t: messages.body(t, claimed.id), READ)
@@ -220,10 +220,12 @@ class Receiver:
             return None
 
     def get(self, number: int, queue: str, *, no_ack: bool) -> Any:
-        """The next message of a queue; None: there is none."""
-        found = self._claim_one(number, queue)
+        """Returns the next message of a queue; None: there is none."""
+        found = self._process.claim(number, 1)
+        self._tell(found, queue)
         while found.unseen and not found:
-            found = self._claim_one(number, queue)
+            found = self._process.claim(number, 1)
+            self._tell(found, queue)
         if not found:
             return None
         try:
@@ -238,11 +240,6 @@ class Receiver:
         else:
             self._qos.hold(found[0], message)
         return message
-
-    def _claim_one(self, number: int, queue: str) -> Taken:
-        found = self._process.claim(number, 1)
-        self._tell(found, queue)
-        return found
 
     def withheld(self, most: int) -> Iterator[Any]:
         """Tasks whose time has not come in the queues that it consumes from, as messages that are not delivered."""

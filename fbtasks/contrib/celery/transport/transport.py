@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import update_wrapper
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,8 +18,7 @@ from kombu.transport import base, virtual
 from fbtasks import timing as clock
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import DELIVERY_LIMIT
-from fbtasks.contrib.celery.transport.address import DEFAULT_PORT, hide_alternates, hide_password, keep_queries, url_of
-from fbtasks.contrib.celery.transport.channel import Channel
+from fbtasks.contrib.celery.transport.address import DEFAULT_PORT, adapt, url_of
 from fbtasks.contrib.celery.transport.channel import Channel as _Channel
 from fbtasks.contrib.celery.transport.inbox import Inbox
 from fbtasks.contrib.celery.transport.process import ConsumerProcess, process_for
@@ -28,10 +28,12 @@ from fbtasks.version import VERSION
 
 LEASE: Final = 30.0
 """Seconds without a sign of life after which a consumer that cannot be looked at is taken for dead."""
-
-
 _MOST_LIMIT: Final = 30_000
 """The database counts somewhat further."""
+_MOST: Final = 500
+"""Tasks that a worker lists."""
+_PRIORITY: Final = 6
+"""What Celery's workers say of the tasks that they hold: a priority among the entries of their timer."""
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
@@ -68,9 +70,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
-        keep_queries(client)
-        hide_password(client)
-        hide_alternates(client)
+        adapt(client)
         welcome_celery()
         settings = client.transport_options
         self.withhold_eta = bool(settings.get("withhold_eta", True))
@@ -160,11 +160,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         process.detach(inbox)
 
     def verify_connection(self, connection: Any) -> bool:
-        """Whether it is open, here. A database that went away is noticed by what is asked of it next."""
+        """Returns whether it is open here. The next question to the database shows whether that went away."""
         return self._process is not None and self._pid == os.getpid()
 
     def create_channel(self, connection: Any) -> _Channel:
-        """A channel on this connection."""
+        """Makes a channel on this connection."""
         channel = self.Channel(connection)
         self.channels.append(channel)
         return channel
@@ -175,11 +175,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         return {}
 
     def driver_version(self) -> str:
-        """The version of fbtasks."""
+        """Returns the version of fbtasks."""
         return VERSION
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """The URL, with *mask* for the password."""
+        """Returns the URL, with *mask* for the password."""
         url = url_of(self.client, uri)
         text = str(url)
         if url.password is None:
@@ -243,7 +243,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     # The event loop.
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Has *loop* deliver when the database has something."""
+        """Makes *loop* deliver when the database has something."""
         self._loop = loop
         waker = self.inbox.waker
         loop.add_reader(waker.fileno(), self.on_readable, connection, loop)
@@ -266,7 +266,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
 
 def _limit(value: Any) -> int | None:
-    """The option ``delivery_limit``. Raises :class:`ConfigurationError` for what is no number."""
+    """Checks the option ``delivery_limit``. Raises :class:`ConfigurationError` for what is no number."""
     try:
         limit = None if value is None else int(value)
     except (TypeError, ValueError, OverflowError):
@@ -277,30 +277,17 @@ def _limit(value: Any) -> int | None:
 
 
 def welcome_celery() -> None:
-    """Has Celery's workers talk to each other here as on RabbitMQ, and list what is scheduled where it is."""
+    """Lets Celery's workers talk to each other here as on RabbitMQ, and list what is withheld in their queues."""
     for module, step in (("mingle", "Mingle"), ("gossip", "Gossip")):
         loaded = sys.modules.get(f"celery.worker.consumer.{module}")
         if loaded is not None:
             getattr(loaded, step).compatible_transports.add(Transport.driver_type)
-    show_scheduled()
-
-
-_MOST: Final = 500
-"""Tasks that a worker lists."""
-_PRIORITY: Final = 6
-"""What Celery's workers say of the tasks that they hold: a priority among the entries of their timer."""
-
-
-def show_scheduled() -> None:
-    """Has a worker of Celery list what is withheld in its queues beside what it holds itself."""
-    control = sys.modules.get("celery.worker.control")
-    if control is None:
-        return
-    handlers = control.Panel.data
-    for name in ("scheduled", "dump_schedule"):
-        held = handlers.get(name)
-        if held is not None and not isinstance(held, Scheduled):
-            handlers[name] = Scheduled(held)
+    if (control := sys.modules.get("celery.worker.control")) is not None:
+        handlers = control.Panel.data
+        for name in ("scheduled", "dump_schedule"):
+            held = handlers.get(name)
+            if held is not None and not isinstance(held, Scheduled):
+                handlers[name] = Scheduled(held)
 
 
 class Scheduled:
@@ -308,17 +295,16 @@ class Scheduled:
 
     def __init__(self, held: Callable[..., list[Any]]) -> None:
         self._held = held
-        self.__name__ = getattr(held, "__name__", "scheduled")
-        self.__doc__ = held.__doc__
+        update_wrapper(self, held)
 
     def __call__(self, state: Any, **options: Any) -> list[Any]:
-        """The tasks that *state*'s worker holds, and those withheld in its queues, the next ones first."""
+        """Returns the tasks that *state*'s worker holds, and those withheld in its queues, the next ones first."""
         channel = getattr(state.consumer.task_consumer, "channel", None)
-        withheld = list(_withheld(state, channel)) if isinstance(channel, Channel) else []
+        withheld = list(_withheld(state, channel)) if isinstance(channel, _Channel) else []
         return [*self._held(state, **options), *withheld]
 
 
-def _withheld(state: Any, channel: Channel) -> Iterator[dict[str, Any]]:
+def _withheld(state: Any, channel: _Channel) -> Iterator[dict[str, Any]]:
     from celery.worker.request import Request
 
     for message in channel.receiver.withheld(_MOST):

@@ -1,4 +1,4 @@
-"""A message of kombu as the bytes that the database keeps, and back."""
+"""Packs a message of kombu for the database, and unpacks it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CELERY: Final[dict[str, tuple[type, ...]]] = {
 def publication(
     message: dict[str, Any], exchange: str, routing_key: str, *, withhold: bool, fallback: str | None
 ) -> Publication:
-    """What *message*, as ``Channel.prepare_message`` makes it, is for the database.
+    """Makes a publication of *message*, which ``Channel.prepare_message`` has made.
 
     With *withhold*, one with Celery's ``eta`` header waits there until it is due. Raises :class:`SerializationError`
     when its headers cannot be written as JSON, a name is too long, or what the transport reads is of a wrong type.
@@ -68,7 +68,7 @@ def publication(
 
 
 def _head(properties: dict[str, Any], rest: dict[str, Any]) -> bytes:
-    """All but the body. What is neither a property of AMQP's nor can be written is dropped, as AMQP drops it."""
+    """Packs all but the body. Drops what is no property of AMQP's and cannot be written, as AMQP does."""
     with suppress(TypeError, ValueError):
         return str(json.dumps({"p": properties, **rest})).encode()
     known = {key: value for key, value in properties.items() if key in _AMQP}
@@ -79,7 +79,7 @@ def _head(properties: dict[str, Any], rest: dict[str, Any]) -> bytes:
 
 
 def payload(claimed: Claimed, message: bytes, tag: int, consumer_tag: str | None) -> dict[str, Any]:
-    """What kombu's ``Message`` takes, of a message that was claimed.
+    """Returns what kombu's ``Message`` takes, of a message that was claimed.
 
     Raises :class:`SerializationError`, or what JSON raises, when it was not written by :func:`publication`.
     """
@@ -174,7 +174,7 @@ def _start(headers: dict[str, Any]) -> int | None:
 
 
 def span(value: Any) -> int | None:
-    """Milliseconds as the publisher gave them, from 0 to :data:`LONGEST`; None: none given.
+    """Returns the publisher's milliseconds, from 0 to :data:`LONGEST`; None: none given.
 
     Raises :class:`SerializationError` for what is no number.
     """
@@ -182,7 +182,7 @@ def span(value: Any) -> int | None:
 
 
 def _ttl(properties: dict[str, Any], headers: dict[str, Any]) -> int | None:
-    """Milliseconds to live.
+    """Returns the milliseconds to live.
 
     Not for a task of Celery that has its own ``expires``: its worker marks it as revoked, and a waiting caller is told,
     while one that vanished here would be waited for without end.

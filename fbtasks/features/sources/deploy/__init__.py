@@ -1,1 +1,1 @@
-"""How sources are deployed: what the database has is compared with the code, and brought in line."""
+"""Deploys sources: compares the database with the code, and brings it in line."""

@@ -7,85 +7,103 @@ is made inactive, keeps its rights, and is dropped when no connection is left th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from fbtasks.database.values import as_naive_utc
-from fbtasks.errors import AuthenticationError, ConflictError, FBTasksError, StatementRefused, TaskDefinitionError
-from fbtasks.features.sources.deploy.comparing import Found, Planned, Step, Wanted, compare, refuse_taken, replaces
+from fbtasks.errors import AuthenticationError, ConfigurationError, StatementRefused, TaskDefinitionError
+from fbtasks.features.sources.deploy.comparing import (
+    Found,
+    Planned,
+    Step,
+    Wanted,
+    orphaned,
+    planned,
+    refuse_taken,
+    replaces,
+    trigger_problems,
+)
 from fbtasks.features.sources.feeds import Feed, digest
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.store import condition, ddl, polling, subscriptions
-from fbtasks.features.sources.store.capture import resolve
+from fbtasks.features.sources.store.capture import describe
 from fbtasks.features.sources.store.ddl import Connection as Connection
-from fbtasks.features.sources.store.ddl import Trigger
-from fbtasks.features.sources.store.subscriptions import Row
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.features.sources.subscription import EventSource
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.system.showing import brief
-
-REGISTERED: Final = ("event", "poll")
-"""The kinds that a worker may register: rows alone, without a trigger."""
 
 
 def _resolve(catalog: Catalog, definition: Feed) -> Wanted:
     source = definition.source
     if isinstance(source, EventSource):
         return Wanted(definition, source.event)
-    if isinstance(source, PollSource):
-        poll = polling.describe(catalog, source)
-        return Wanted(definition, poll.table.name, poll=poll)
-    capture = resolve(source, catalog.describe(source.table))
-    return Wanted(definition, capture.table.name, capture)
-
-
-def planned(
-    session: Session, app: str, definitions: Iterable[Feed], rows: Iterable[Row], triggers: Mapping[int, Trigger]
-) -> tuple[list[Planned], dict[str, str]]:
-    """Returns what is to be done for *app*, and what is wrong with definitions, by the names of tasks.
-
-    Raises :class:`ConfigurationError` for a task of another app.
-    """
-    catalog = Catalog(session)
-    wanted: list[Wanted] = []
-    problems: dict[str, str] = {}
-    for definition in definitions:
-        try:
-            wanted.append(_resolve(catalog, definition))
-        except TaskDefinitionError as error:
-            problems[definition.name] = str(error)
-    plan = compare(app, wanted, rows, triggers)
-    for step, want, _ in plan:
-        subject = want and (want.capture or want.poll)
-        if subject is not None and step.action != "none":
-            try:
-                condition.check(session, subject)
-            except AuthenticationError:  # of a user who may look and not apply, which then says so
-                pass
-            except (TaskDefinitionError, StatementRefused) as error:
-                problems[step.name] = str(error)
-    # What the code has is no orphan, whatever is wrong with it.
-    return [each for each in plan if each.step.name not in problems], problems
+    subject = polling.describe(catalog, source) if isinstance(source, PollSource) else describe(catalog, source)
+    return Wanted(definition, subject.table.name, subject)
 
 
 def compared(
     session: Session, app: str, definitions: Iterable[Feed], *, as_worker: bool = False, alone: bool = False
 ) -> tuple[list[Planned], dict[str, str]]:
-    """Returns the same for what the database has.
+    """Returns what is to be done so that the database has what the code of *app* says.
 
-    *as_worker*: of what a worker may register. With *alone* what is not in *definitions* is left as it is.
+    With it what is wrong with definitions, by the names of tasks. *as_worker*: of what a worker may register, which has
+    no trigger. With *alone* what is not in *definitions* is left as it is. Raises :class:`ConfigurationError` for a
+    task of another app.
     """
-    definitions, rows, triggers = list(definitions), subscriptions.read(session), ddl.found(session)
-    names = [each.name for each in definitions]
-    if alone:
-        rows = [row for row in rows if row.name in names]
+    definitions, rows, triggers = list(definitions), subscriptions.live(session), ddl.found(session)
+    names = {each.name for each in definitions}
+    refuse_taken(app, names, rows)
+    left = {
+        row.name: Found(row, triggers.get(row.id))
+        for row in rows
+        if row.app == app and (row.name in names or not alone)
+    }
     if as_worker:
-        refuse_taken(app, names, [row for row in rows if row.is_live])
-        others = {row.name for row in rows if row.app == app and row.kind not in REGISTERED and not row.ends}
-        definitions = [each for each in definitions if each.kind in REGISTERED and each.name not in others]
-        rows = [row for row in rows if row.kind in REGISTERED or row.app != app]
-    return planned(session, app, definitions, rows, triggers)
+        changes = {name for name, found in left.items() if found.row.kind == "change"}
+        definitions = [each for each in definitions if each.source.kind != "change" and each.name not in changes]
+        left = {name: found for name, found in left.items() if name not in changes}
+    catalog = Catalog(session)
+    plan: list[Planned] = []
+    problems: dict[str, str] = {}
+    for definition in definitions:
+        found = left.pop(definition.name, None)  # what the code has is no orphan, whatever is wrong with it
+        try:
+            wanted = _resolve(catalog, definition)
+            each = planned(wanted, found)
+            if wanted.subject is not None and each.step.action != "none":
+                with suppress(AuthenticationError):  # of a user who may look and not apply, which then says so
+                    condition.check(session, wanted.subject)
+            plan.append(each)
+        except (TaskDefinitionError, StatementRefused) as error:
+            problems[definition.name] = str(error)
+    return plan + [orphaned(found) for found in left.values()], dict(sorted(problems.items()))
+
+
+def undeployed(session: Session, app: str, definitions: Iterable[Feed]) -> dict[str, str]:
+    """Returns why the database does not have definitions of *app* as its code has them, by the names of tasks.
+
+    Where it has them two statements tell.
+    """
+    rows = {row.name: row for row in subscriptions.live(session) if row.app == app}
+    triggers = ddl.found(session)
+    stale = [
+        each
+        for each in definitions
+        if (row := rows.get(each.name)) is None
+        or (row.hash, row.state == "orphaned") != (each.hash, False)
+        or trigger_problems(Found(row, triggers.get(row.id)))
+    ]
+    if not stale:
+        return {}
+    try:
+        plan, problems = compared(session, app, stale, alone=True)
+    except ConfigurationError as error:  # a task is another app's: nothing of this one is deployed
+        return dict.fromkeys((each.name for each in stale), str(error))
+    return problems | {
+        step.name: step.reason or ("it has no trigger yet" if step.kind == "change" else "it is not registered yet")
+        for step, _, _ in plan
+        if step.action != "none"
+    }
 
 
 def apply(
@@ -97,16 +115,17 @@ def apply(
     :class:`AuthenticationError` when the session's user may not do it.
     """
     plan, problems = compared(session, app, definitions, as_worker=as_worker, alone=alone)
-    for step, want, found in plan:
+    for step, wanted, found in plan:
+        if step.action == "none":
+            continue
         try:
-            if want is not None and step.action != "none":
-                _put(session, want, found, as_worker=as_worker)
-            elif found is not None and step.action == "orphan":
-                if as_worker:
-                    session.call("FBTASKS_SOURCES.UNHANDLE", found.row.id, app)
-                else:
-                    session.call("FBTASKS_SOURCES_OWNER.SET_STATE", found.row.id, "orphaned")
-        except (AuthenticationError, ConflictError):
+            if wanted is not None:
+                _put(session, wanted, found, as_worker=as_worker)
+            elif found is not None and as_worker:
+                session.call("FBTASKS_SOURCES.UNHANDLE", found.row.id, app)
+            elif found is not None:
+                session.call("FBTASKS_SOURCES_OWNER.SET_STATE", found.row.id, "orphaned")
+        except AuthenticationError:
             raise
         except StatementRefused as error:
             problems[step.name] = str(error)
@@ -120,15 +139,14 @@ def apply(
 def _put(session: Session, wanted: Wanted, found: Found | None, *, as_worker: bool) -> None:
     """Makes a subscription, or brings it in line with its definition; one takes the place of another at once."""
     row, trigger = found or (None, None)
-    is_new = row is None or replaces(wanted, row)
-    succeeds = row.id if is_new and row is not None else None
+    succeeds = row.id if row is not None and replaces(wanted, row) else None
+    former = None if row is None or succeeds is not None else row.id
 
     def work(transaction: Transaction) -> None:
-        former = None if is_new or row is None else row.id
-        given = wanted.definition, wanted.source, former, succeeds
-        number = subscriptions.subscribe(transaction, *given, as_worker=as_worker)
-        if wanted.capture is not None:
-            text = wanted.trigger(number)
+        number = subscriptions.subscribe(
+            transaction, wanted.definition, wanted.source, former, succeeds, as_worker=as_worker
+        )
+        if (text := wanted.trigger(number)) is not None:
             ddl.put(transaction, number, text, active=row is None or row.held != "silent")
             transaction.execute("subscription_changing", digest(text), number)
         if succeeds is not None and trigger is not None and trigger.active:
@@ -140,7 +158,7 @@ def _put(session: Session, wanted: Wanted, found: Found | None, *, as_worker: bo
 
 
 def _switch(transaction: Transaction, subscription: int, *, active: bool) -> None:
-    """Activates a trigger, or has it inactive. Since when is to be noted after the commit."""
+    """Activates or deactivates a trigger. Since when is noted after the commit."""
     transaction.execute("subscription_changing", None, subscription)
     ddl.activate(transaction, subscription, active=active)
 
@@ -151,18 +169,18 @@ def note_changed(session: Session) -> None:
 
 
 def hold(session: Session, found: Found, held: subscriptions.Held | None) -> None:
-    """Has a subscription pause, be silent, or with None go on."""
+    """Pauses or silences a subscription, or with None lets it go on."""
     active = held != "silent" and found.row.is_live
     _change(session, found, lambda t: t.call("FBTASKS_SOURCES_ADMIN.HOLD", found.row.id, held), active=active)
 
 
 def begin_drop(session: Session, found: Found) -> None:
-    """Has a subscription note nothing more, as far as that can be at once, and give out nothing."""
+    """Stops a subscription: it notes nothing more, as far as that can be at once, and gives out nothing."""
     _change(session, found, lambda t: t.call("FBTASKS_SOURCES_OWNER.SET_STATE", found.row.id, "dropped"), active=False)
 
 
 def _change(session: Session, found: Found, write: Callable[[Transaction], object], *, active: bool) -> None:
-    """Has *write* write the row of a subscription, and switches its trigger in the same transaction."""
+    """Writes the row of a subscription by *write*, and switches its trigger in the same transaction."""
     row, trigger = found
     changes = trigger is not None and trigger.active != active
 
@@ -188,7 +206,7 @@ def finish(session: Session) -> dict[int, tuple[list[Connection], bool]]:
         trigger = triggers.get(row.id)
         if row.is_live:
             continue
-        older = [] if trigger is None or row.active_time is None else ddl.older_connections(session, row.active_time)
+        older = ddl.older_writers(session, [row] if trigger is not None else [])
         if row.state != "dropped":
             # A transaction may still see the handler of an event that another one has replaced.
             seen = row.kind == "event" and session.read("source_transactions", as_naive_utc(row.active_time))
@@ -206,12 +224,3 @@ def finish(session: Session) -> dict[int, tuple[list[Connection], bool]]:
                 found[row.id] = [], True
                 break
     return found
-
-
-def refused(session: Session, what: str, error: FBTasksError) -> AuthenticationError:
-    """Returns the error for what the session's user may not do, which names who may."""
-    owner = session.read("database_owner")[0][0]
-    return AuthenticationError(
-        f"{session.url}: the user may not {what} ({brief(error.__cause__ or error)}). Run the command as the owner "
-        f"of the database, {owner}, or as SYSDBA."
-    )

@@ -1,8 +1,8 @@
-"""What differs between a definition, the row of its subscription and the trigger. No database is asked."""
+"""Compares a definition with the row of its subscription and with the trigger. Asks no database."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -24,15 +24,14 @@ class Wanted(NamedTuple):
     definition: Feed
     source: str
     """The real name of the table, or the event."""
-    capture: Capture | None = None
-    """None for an event and for a polled table, which have no trigger."""
-    poll: Poll | None = None
-    """How a polled table is polled."""
+    subject: Capture | Poll | None = None
+    """None for an event."""
 
-    def trigger(self, subscription: int) -> str:
-        """Returns the statement that makes its trigger, for the subscription of that number."""
-        assert self.capture is not None
-        return triggers.trigger(subscription, self.definition.name, self.definition.queue, self.capture)
+    def trigger(self, subscription: int) -> str | None:
+        """Returns the statement that makes its trigger; None for an event and a polled table, which have none."""
+        if not isinstance(self.subject, Capture):
+            return None
+        return triggers.trigger(subscription, self.definition.name, self.definition.queue, self.subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,35 +62,28 @@ class Planned(NamedTuple):
     """None: the database does not have it."""
 
 
-def compare(app: str, wanted: Iterable[Wanted], rows: Iterable[Row], triggers: Mapping[int, Trigger]) -> list[Planned]:
-    """Returns what is to be done so that the tables say what the code of *app* says.
-
-    What has vanished from the code is kept and reported: to drop it is for an operator. Raises
-    :class:`ConfigurationError` for a task of another app.
-    """
-    wished, rows = list(wanted), [row for row in rows if row.is_live]
-    refuse_taken(app, [each.definition.name for each in wished], rows)
-    known = {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app}
-    plan = [_planned(each, known.pop(each.definition.name, None)) for each in wished]
-    reason = "its code is gone: what comes for it is kept, and not given out"
-    for name, found in known.items():
-        action: Action = "none" if found.row.state == "orphaned" else "orphan"
-        plan.append(Planned(Step(name, found.row.kind, found.row.source, action, reason), None, found))
-    return plan
-
-
-def _planned(wanted: Wanted, found: Found | None) -> Planned:
+def planned(wanted: Wanted, found: Found | None) -> Planned:
+    """Returns what is to be done so that the database has a definition of the code."""
+    definition = wanted.definition
     action: Action = "create"
     said: list[str] = []
     if found is not None:
         said = differences(wanted, found)
-        action = "repair" if said else "none"
         if replaces(wanted, found.row):
             action = "replace"
-        elif found.row.hash != wanted.definition.hash:
+        elif found.row.hash != definition.hash:
             action = "alter"
-    definition = wanted.definition
-    return Planned(Step(definition.name, definition.kind, wanted.source, action, "; ".join(said)), wanted, found)
+        else:
+            action = "repair" if said else "none"
+    return Planned(Step(definition.name, definition.source.kind, wanted.source, action, "; ".join(said)), wanted, found)
+
+
+def orphaned(found: Found) -> Planned:
+    """Returns what is to be done with a subscription that the code does not have: it is kept until it is dropped."""
+    row = found.row
+    action: Action = "none" if row.state == "orphaned" else "orphan"
+    reason = "its code is gone: what comes for it is kept, and not given out"
+    return Planned(Step(row.name, row.kind, row.source, action, reason), None, found)
 
 
 def refuse_taken(app: str, names: Iterable[str], rows: Iterable[Row]) -> None:
@@ -106,29 +98,29 @@ def refuse_taken(app: str, names: Iterable[str], rows: Iterable[Row]) -> None:
 
 
 def differences(wanted: Wanted, found: Found) -> list[str]:
-    """Returns how what is found is not as it is wanted, in words."""
-    row, definition = found.row, wanted.definition
+    """Returns how the database does not have a definition as the code has it, in words."""
+    row = found.row
     said = []
     if row.state == "orphaned":
         said.append("its code is back")
     if replaces(wanted, row):
         said.append("its rows are known by other marks" if row.kind == "poll" else "it has another source or order")
-    elif row.hash != definition.hash:
+    elif row.hash != wanted.definition.hash:
         said.append("the definition has changed")
-    if row.kind == "change":
-        said += trigger_problems(found)
-        if wanted.capture is not None and row.text_hash not in (None, digest(wanted.trigger(row.id))):
-            said.append("its trigger is made in another way, since the definition, the table or fbtasks has changed")
+    said += trigger_problems(found)
+    text = wanted.trigger(row.id)
+    if row.text_hash is not None and text is not None and digest(text) != row.text_hash:
+        said.append("its trigger is made in another way, since the definition, the table or fbtasks has changed")
     return said
 
 
 def replaces(wanted: Wanted, row: Row) -> bool:
-    """Whether the definition needs a subscription of its own, behind which that of *row* ends.
+    """Returns whether the definition needs a subscription of its own, behind which that of *row* ends.
 
     What is noted has been noted for that source, in the lanes of that order; of a polled table, by its marks.
     """
     definition = wanted.definition
-    if (definition.kind, wanted.source, definition.ordering) != (row.kind, row.source, row.ordering):
+    if (definition.source.kind, wanted.source, definition.ordering) != (row.kind, row.source, row.ordering):
         return True
     source = definition.source
     return isinstance(source, PollSource) and source.marks != poll_source(row.definition).marks
@@ -137,6 +129,8 @@ def replaces(wanted: Wanted, row: Row) -> bool:
 def trigger_problems(found: Found) -> list[str]:
     """Returns what is wrong with the trigger of a subscription to a table, in words."""
     row, trigger = found
+    if row.kind != "change":
+        return []
     if row.active_time is None:
         return ["it was not finished"]
     if trigger is None or trigger.table != row.source:

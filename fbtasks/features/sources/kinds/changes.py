@@ -48,25 +48,14 @@ class Change:
     """Why it could not be recorded: then *old* and *new* are None, *key* may be empty, and no handler is called."""
 
 
-def load(data: bytes) -> Change:
-    """Returns the change that a row of the log holds. Raises :class:`SerializationError` when it is none."""
-    from fbtasks.tasks import formats
-
-    try:
-        return read(formats.load_json(data))
-    except SerializationError:
-        raise
-    except Exception as error:
-        raise SerializationError(f"a recorded change cannot be read: {brief(error)}.") from error
-
-
 def read(members: Any) -> Change:
     """Returns the change of a JSON object that was read. Raises :class:`SerializationError` when it is none."""
     try:
         op = _OPS[members["o"]]
         error = members.get("e")
         moved = members.get("m")
-        after, before = _keys(members)
+        after = members.get("k", _NONE)
+        before = members.get("q", after)
         return Change(
             op,
             before if moved == "out" else after,
@@ -81,9 +70,3 @@ def read(members: Any) -> Change:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SerializationError(f"a recorded change cannot be read: {brief(error)} in {members!r:.200}.") from error
-
-
-def _keys(members: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Returns the key after the change, and the one before it."""
-    after = members.get("k", _NONE)
-    return after, members.get("q", after)

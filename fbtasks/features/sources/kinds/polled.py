@@ -1,10 +1,12 @@
-"""What ``@app.poll_table`` polls, as it is defined: without a database."""
+"""The definition of ``@app.poll_table``. Needs no database."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from itertools import product
+from typing import Annotated, Any, ClassVar, Final
 
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.features.sources.definition import Names, Order, charset_name, column_names, condition, some_columns
+from fbtasks.features.sources.definition import Kind, Names, charset_name, column_names, condition, some_columns
+from fbtasks.features.sources.kinds import rows
 from fbtasks.system import checks
 from fbtasks.system.checks import optional
 from fbtasks.tasks import declare
@@ -45,6 +47,9 @@ class PollSource:
     be what it is, and :class:`TaskDefinitionError` for options that contradict each other.
     """
 
+    kind: ClassVar[Kind] = "poll"
+    order: ClassVar[None] = None
+    """In which order rows are handled: each is a task of its own, and waits for no other."""
     table: Annotated[str, checks.text]
     key: Annotated[Given[Names | None, tuple[str, ...] | None], optional(some_columns)] = given(None)
     """Columns that tell the rows apart. None: the primary key, where the table has one."""
@@ -82,9 +87,16 @@ class PollSource:
             self._check_status(self.status)
 
     @property
-    def order(self) -> Order | None:
-        """In which order rows are handled: each is a task of its own, and waits for no other."""
-        return None
+    def name(self) -> str:
+        """The table."""
+        return self.table
+
+    def __str__(self) -> str:
+        return f"rows of the table {self.table!r}"
+
+    def read(self, members: Any) -> rows.Row:
+        """Returns the row of a JSON object. Raises :class:`SerializationError` when it is none."""
+        return rows.read(self.table, members)
 
     @property
     def statuses(self) -> dict[str, Status]:
@@ -126,14 +138,8 @@ class PollSource:
                 raise self._refusal(f"status={status!r} needs {name}= as well: what the column holds then")
         if len({type(value) for value in given.values()}) > 1:
             raise self._refusal(f"the statuses must be all texts or all numbers, not {list(given.values())!r:.100}")
-        for one, other in (
-            ("ready", "taken"),
-            ("ready", "done"),
-            ("ready", "failed"),
-            ("taken", "done"),
-            ("taken", "failed"),
-        ):
-            if one in given and given[one] == given.get(other):
+        for one, other in product(("ready", "taken"), ("taken", "done", "failed")):
+            if one != other and one in given and given[one] == given.get(other):
                 raise self._refusal(
                     f"{one}= and {other}= are both {given[one]!r}: rows that are {one} could not be told from those "
                     f"that are {other}. Give them different values"

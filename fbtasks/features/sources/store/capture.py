@@ -1,4 +1,4 @@
-"""What is recorded of a table's changes: a definition that was brought together with the table it names."""
+"""Brings the definition of ``on_change`` together with the description of its table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.store import texts
-from fbtasks.features.sources.store.tables import BLOB, Column, Table
+from fbtasks.features.sources.store.tables import BLOB, Catalog, Column, Table
 
 
 class Capture(NamedTuple):
@@ -23,6 +23,11 @@ class Capture(NamedTuple):
     """The columns that are recorded beside the key."""
     when: str | None = None
     """The condition of the source, with its texts in the character set of what they are compared with."""
+
+
+def describe(catalog: Catalog, source: ChangeSource) -> Capture:
+    """Returns what is to be recorded for *source*, of its table as it is now. Raises as :func:`resolve` does."""
+    return resolve(source, catalog.describe(source.table))
 
 
 def resolve(source: ChangeSource, table: Table) -> Capture:

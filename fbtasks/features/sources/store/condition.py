@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from contextlib import suppress
 from typing import Final
 
 from fbtasks.errors import AuthenticationError, StatementRefused, TaskDefinitionError
@@ -14,7 +15,7 @@ from fbtasks.features.sources.store.poll_statements import Statements
 from fbtasks.features.sources.store.polls import Poll
 from fbtasks.features.sources.store.texts import TOKEN
 from fbtasks.firebird.driver.translate import is_wrong_text
-from fbtasks.firebird.session import READ, Session, Transaction
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.system.showing import brief
 
 _PLACE: Final = re.compile(r" -?(?:At|-) line \d+, column \d+")
@@ -46,14 +47,8 @@ def check(session: Session, subject: Capture | Poll) -> None:
     if (reason := find_imbalance(when)) is not None:
         raise _does_not_compile(subject, reason)
     try:
-        if isinstance(subject, Capture):
-            statement = triggers.trigger(uuid.uuid4().int >> 66, "", "", subject)
-            session.run(lambda t: _roll_back(t, statement))
-        else:
-            with session.transaction(READ) as transaction:
-                transaction.compile(Statements(0, subject, 0, session.generation).take)
-    except _Compiled:
-        pass
+        with suppress(_Compiled):
+            session.run(lambda t: _try(t, subject, session.generation))
     except StatementRefused as error:
         if isinstance(error, AuthenticationError) or (isinstance(subject, Capture) and not is_wrong_text(error)):
             raise
@@ -62,8 +57,11 @@ def check(session: Session, subject: Capture | Poll) -> None:
         raise _does_not_compile(subject, reason) from error
 
 
-def _roll_back(transaction: Transaction, statement: str) -> None:
-    transaction.script(statement)
+def _try(transaction: Transaction, subject: Capture | Poll, generation: int) -> None:
+    if isinstance(subject, Capture):
+        transaction.script(triggers.trigger(uuid.uuid4().int >> 66, "", "", subject))
+    else:
+        transaction.compile(Statements(0, subject, 0, generation).take)
     raise _Compiled
 
 

@@ -11,6 +11,7 @@ from fbtasks.database.values import as_utc
 from fbtasks.errors import ConflictError
 from fbtasks.features.sources.store import triggers
 from fbtasks.features.sources.store.capture import Capture
+from fbtasks.features.sources.store.subscriptions import Row
 from fbtasks.features.sources.store.triggers import trigger_name as trigger_name
 from fbtasks.firebird.session import Session, Transaction
 
@@ -45,8 +46,8 @@ def put(transaction: Transaction, subscription: int, text: str, *, active: bool)
         activate(transaction, subscription, active=False)
 
 
-def activate(transaction: Transaction, subscription: int, *, active: bool = True) -> None:
-    """Has statements that are prepared from the commit on fire the trigger, or not.
+def activate(transaction: Transaction, subscription: int, *, active: bool) -> None:
+    """Decides whether statements that are prepared from the commit on fire the trigger.
 
     Its rights stay, for those prepared before.
     """
@@ -65,12 +66,16 @@ def found(session: Session) -> dict[int, Trigger]:
     return {int(name[start:]): Trigger(*rest) for name, *rest in rows if name[start:].isdecimal()}
 
 
-def older_connections(session: Session, moment: datetime) -> list[Connection]:
-    """The connections, but for the session's own, that were there before *moment*, as far as its user may see them."""
-    return [
-        Connection(number, user, as_utc(since), *rest)
-        for number, user, since, *rest in session.read("source_connections", moment.replace(tzinfo=None))
-    ]
+def older_writers(session: Session, rows: Iterable[Row]) -> list[Connection]:
+    """The connections that are older than a trigger of *rows*: what they prepared before goes on without it.
+
+    Without the session's own, and as far as its user may see them.
+    """
+    moments = [row.active_time for row in rows if row.active_time is not None]
+    if not moments:
+        return []
+    found = session.read("source_connections", max(moments).replace(tzinfo=None))
+    return [Connection(number, user, as_utc(since), *rest) for number, user, since, *rest in found]
 
 
 def disconnect(session: Session, connections: Iterable[Connection]) -> None:

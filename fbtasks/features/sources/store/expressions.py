@@ -168,17 +168,13 @@ def _scalar(column: Column, field: str) -> Value:
 
 def _as_text(kind: int, field: str) -> tuple[str, str, int]:
     """Returns kombu's name for a type that JSON does not have, the value as a text, and the most bytes of that."""
-    if kind == tables.DATE:
-        return "date", f"CAST({field} AS VARCHAR(10))", 10
-    if kind == tables.TIME:
-        return "time", f"CAST({field} AS VARCHAR(13))", 13
-    if kind == tables.TIMESTAMP:
-        return "datetime", f"CAST({field} AS VARCHAR(24))", 24
-    if kind == tables.TIME_TZ:
-        return "time", f"LEFT(CAST({field} AS VARCHAR(60)), 13) || {_offset(field)}", 19
-    if kind == tables.TIMESTAMP_TZ:
-        return "datetime", f"LEFT(CAST({field} AS VARCHAR(60)), 24) || {_offset(field)}", 30
-    return "decimal", f"CAST({field} AS VARCHAR(48))", 48
+    if kind in (tables.TIME_TZ, tables.TIMESTAMP_TZ):
+        name, most = ("time", 13) if kind == tables.TIME_TZ else ("datetime", 24)
+        return name, f"LEFT(CAST({field} AS VARCHAR(60)), {most}) || {_offset(field)}", most + 6
+    name, most = {tables.DATE: ("date", 10), tables.TIME: ("time", 13), tables.TIMESTAMP: ("datetime", 24)}.get(
+        kind, ("decimal", 48)
+    )
+    return name, f"CAST({field} AS VARCHAR({most}))", most
 
 
 def _offset(field: str) -> str:

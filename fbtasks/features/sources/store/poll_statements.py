@@ -135,7 +135,8 @@ AS
   DECLARE QUEUE_CHANGED SMALLINT;
   DECLARE QUEUE_ROW {row_type};
   DECLARE QUEUE_WHY VARCHAR(400) CHARACTER SET UTF8 COLLATE UTF8;
-  DECLARE QUEUE_MARK BIGINT;
+  DECLARE QUEUE_SEEN BIGINT;
+  DECLARE QUEUE_END BIGINT;
   DECLARE QUEUE_FIRST BIGINT;
   DECLARE QUEUE_LAST BIGINT;
   DECLARE QUEUE_NOTED BIGINT;
@@ -145,8 +146,8 @@ BEGIN
   QUEUE_BAD = 0;
   SELECT D.LAST_LANE FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {id} INTO :QUEUE_LAST;
   {take}
-  IF (QUEUE_MADE > 0) THEN
-    EXECUTE PROCEDURE FBTASKS_POLLS.COUNT_TAKEN({id}, QUEUE_MADE);
+  IF (QUEUE_MADE > 0 OR QUEUE_SEEN IS NOT NULL) THEN
+    EXECUTE PROCEDURE FBTASKS_POLLS.MARK({id}, QUEUE_SEEN, QUEUE_LAST, QUEUE_MADE);
   SUSPEND;
 END
 """
@@ -154,10 +155,10 @@ END
 # First the numbers that were missing are looked for, then those behind the last.
 _TAKE_NUMBERS: Final = """
 FOR SELECT G.LANE, G.LAST_LANE, G.NOTED_TX FROM QUEUE_GAP G WHERE G.SUBSCRIPTION_ID = {id}
-  INTO :QUEUE_FIRST, :QUEUE_MARK, :QUEUE_NOTED DO
+  INTO :QUEUE_FIRST, :QUEUE_END, :QUEUE_NOTED DO
 BEGIN
   QUEUE_KEEPS = IIF(QUEUE_NOTED <= QUEUE_OLDEST, 0, 1);
-  FOR SELECT {columns} FROM {table} R WHERE {number} BETWEEN :QUEUE_FIRST AND :QUEUE_MARK {when}
+  FOR SELECT {columns} FROM {table} R WHERE {number} BETWEEN :QUEUE_FIRST AND :QUEUE_END {when}
     ORDER BY {number} AS CURSOR QUEUE_ROWS DO
   BEGIN
     IF (QUEUE_MADE >= QUEUE_ROOM) THEN
@@ -171,7 +172,7 @@ BEGIN
     EXECUTE PROCEDURE FBTASKS_POLLS.FOUND({id}, QUEUE_LANE);
   END
   IF (QUEUE_KEEPS = 0) THEN
-    EXECUTE PROCEDURE FBTASKS_POLLS.FORGET({id}, QUEUE_FIRST, QUEUE_MARK);
+    EXECUTE PROCEDURE FBTASKS_POLLS.FORGET({id}, QUEUE_FIRST, QUEUE_END);
 END
 FOR SELECT {columns} FROM {table} R WHERE {waiting} ORDER BY {number} AS CURSOR QUEUE_ROWS DO
 BEGIN
@@ -184,7 +185,6 @@ BEGIN
   {make}
   QUEUE_LAST = QUEUE_LANE;
 END
-EXECUTE PROCEDURE FBTASKS_POLLS.MARK({id}, NULL, QUEUE_LAST);
 """
 
 # A row of a key that another one had which was taken since the cursor was opened is passed over.
@@ -216,7 +216,7 @@ BEGIN
     LEAVE;
 END
 [version]IF (QUEUE_MADE < QUEUE_ROOM AND QUEUE_BAD = 0) THEN
-[version]  EXECUTE PROCEDURE FBTASKS_POLLS.MARK({id}, QUEUE_OLDEST, NULL);
+[version]  QUEUE_SEEN = QUEUE_OLDEST;
 """
 
 # Makes QUEUE_FIT of QUEUE_WHY, letter by letter: the error column may not have all of them.
@@ -393,7 +393,7 @@ BEGIN
   IF (QUEUE_SEEN < QUEUE_MOST) THEN
     QUEUE_AT = -9223372036854775807;
   IF (QUEUE_AT <> (SELECT D.LAST_LANE FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {id})) THEN
-    EXECUTE PROCEDURE FBTASKS_POLLS.MARK({id}, NULL, QUEUE_AT);
+    EXECUTE PROCEDURE FBTASKS_POLLS.MARK({id}, NULL, QUEUE_AT, 0);
   SUSPEND;
 END
 """
@@ -513,25 +513,26 @@ class Statements:
         return ['"k":', *record(key, map(member, key)), ',"v":', *record(others, map(member, others)), "}"]
 
     def _give_key(self, *, is_kept: bool) -> None:
-        """How the rows of a key are found: by the lane, or by the key that is kept beside it."""
-        key, given = self._poll.key, self._given
-        names = ("number", "of_key", "keys", "look_up", "keep_keys", "shown", "shown_parts", "into_shown")
-        found: dict[str, list[str]] = {name: [] for name in names}
-        for part, column in enumerate(key):
+        """Gives the parts that find the rows of a key: by the lane, or by the key that is kept beside it."""
+        given, key = self._given, list(enumerate(self._poll.key))
+        lanes = [f"QUEUE_KEY{part}" if is_kept else "QUEUE_LANE" for part, _ in key]
+        keys, look_up, keep_keys = [], [], []
+        for part, column in key if is_kept else ():
             kind = f"TYPE OF COLUMN {given['table']}.{quoted(column.name)}"
-            if is_kept:
-                found["keys"].append(f"DECLARE QUEUE_KEY{part} {kind};")
-                found["look_up"].append(self._text(_LOOK_UP, part=part, kind=kind))
-                data = _octets(_field(column, "QUEUE_ROWS"))
-                found["keep_keys"].append(self._text(_KEEP_KEY, part=part, field=data))
-            found["of_key"].append(f"{_field(column)} = :{f'QUEUE_KEY{part}' if is_kept else 'QUEUE_LANE'}")
-            found["shown"].append(self._text(_SHOWN, field=_octets(_field(column))))
-            found["shown_parts"].append(f"QUEUE_SHOWN{part} VARCHAR(100) CHARACTER SET OCTETS")
-            found["into_shown"].append(f":QUEUE_SHOWN{part}")
-        between = {"of_key": " AND ", "keys": "\n", "look_up": "\n", "keep_keys": "\n"}
-        given |= {name: between.get(name, ", ").join(each) for name, each in found.items()}
-        given["number"] = _listed(key)
-        given["has_key"] = "QUEUE_KEY0 IS NOT NULL AND" if is_kept else ""
+            keys.append(f"DECLARE QUEUE_KEY{part} {kind};")
+            look_up.append(self._text(_LOOK_UP, part=part, kind=kind))
+            keep_keys.append(self._text(_KEEP_KEY, part=part, field=_octets(_field(column, "QUEUE_ROWS"))))
+        given |= {
+            "number": _listed(self._poll.key),
+            "of_key": " AND ".join(f"{_field(column)} = :{lanes[part]}" for part, column in key),
+            "keys": "\n".join(keys),
+            "look_up": "\n".join(look_up),
+            "keep_keys": "\n".join(keep_keys),
+            "has_key": "QUEUE_KEY0 IS NOT NULL AND" if is_kept else "",
+            "shown": ", ".join(_SHOWN.format(field=_octets(_field(column))) for _, column in key),
+            "shown_parts": ", ".join(f"QUEUE_SHOWN{part} VARCHAR(100) CHARACTER SET OCTETS" for part, _ in key),
+            "into_shown": ", ".join(f":QUEUE_SHOWN{part}" for part, _ in key),
+        }
 
     def _give_status(self) -> None:
         status, source = self._poll.status, self._poll.source

@@ -1,4 +1,4 @@
-"""How the rows of a table are polled: its definition, brought together with the description of the table."""
+"""Brings the definition of a poll together with the description of its table."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Poll(NamedTuple):
 
     @property
     def settles(self) -> bool:
-        """Whether something is written when a task ends."""
+        """Returns whether something is written when a task ends."""
         return self.shape.gated > 0
 
     @property
     def needs_oldest(self) -> bool:
-        """Whether a look needs to know the oldest transaction that has not ended."""
+        """Returns whether a look needs the oldest transaction that has not ended."""
         return self.shape in (Shape.KEPT, Shape.SEQUENCE)
 
 

@@ -1,4 +1,4 @@
-"""What is left of runs, written with their outcomes."""
+"""Writes the rests of runs, with their outcomes."""
 
 from __future__ import annotations
 

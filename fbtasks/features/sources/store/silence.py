@@ -13,7 +13,7 @@ ALL: Final = "*"
 
 
 def silence(transaction: Transaction, names: Iterable[str]) -> None:
-    """Has the triggers of the tasks *names*, or without any of all, record nothing more in *transaction*.
+    """Stops the triggers of the tasks *names*, or without any of all, from recording more in *transaction*.
 
     Raises :class:`ConfigurationError` when there is no room for the names.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a subscription has."""
+    """The changes and tasks of a subscription, counted."""
 
     taken: int
     """How many changes or events were made into tasks so far."""
@@ -71,7 +71,7 @@ class Load(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What waits for a subscription, as far as that can be seen without counting it."""
+    """The backlog of a subscription, as far as that can be seen without counting it."""
 
     halted: int
     """Lanes that stand still since a task failed; :data:`MANY` and one more stands for all above."""
@@ -86,39 +86,16 @@ class Backlog(NamedTuple):
     """Whether one waits in a lane that does not stand still."""
 
 
-class Undeployed(NamedTuple):
-    """A definition that the database does not have as the code of a living worker says, and why."""
-
-    app: str
-    name: str
-    """That of its task."""
-    kind: str
-    source: str
-    """The table as the definition has it, or the event."""
-    queue: str
-    problem: str
-
-
-class Kept(NamedTuple):
-    """The name of an event that was raised without a handler."""
+class Unhandled(NamedTuple):
+    """An event that was raised without a handler, and is kept for one to come."""
 
     event: str
     since: datetime
     """When the first of those that are kept was raised."""
     lag: float
     """The seconds since then."""
-
-
-class Unhandled(NamedTuple):
-    """An event that was raised without a handler, and is kept for one to come."""
-
-    event: str
     raised: int
-    """How many of them are kept."""
-    since: datetime
-    """When the first of these was raised."""
-    lag: float
-    """The seconds since then."""
+    """How many of them are kept; 0: they were not counted."""
 
 
 def names(session: Session, numbers: Collection[int]) -> dict[int, str]:
@@ -135,6 +112,11 @@ def read(session: Session) -> list[Row]:
     ]
 
 
+def live(session: Session) -> list[Row]:
+    """The subscriptions that are neither to go nor replaced."""
+    return [row for row in read(session) if row.is_live]
+
+
 def subscribe(
     transaction: Transaction,
     definition: Feed,
@@ -149,7 +131,7 @@ def subscribe(
     *source* is the real name of the table. One that it *succeeds* ends when what it has is done. *as_worker*: the
     handler of an event or a poll, which a worker may write.
     """
-    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
+    given = former, succeeds, definition.source.kind, definition.app, definition.name, source, *definition.values
     try:
         if as_worker:
             return int(transaction.value("FBTASKS_SOURCES.HANDLE", *given))
@@ -159,7 +141,7 @@ def subscribe(
 
 
 def erase(session: Session, subscription: int) -> bool:
-    """Deletes what a dropped subscription has, in batches. Whether nothing remains."""
+    """Deletes what a dropped subscription has, in batches. Returns whether nothing remains."""
     while True:
         found = session.call("FBTASKS_SOURCES_OWNER.ERASE_SUBSCRIPTION", subscription, BATCH)
         if found is None:
@@ -170,30 +152,24 @@ def erase(session: Session, subscription: int) -> bool:
 
 
 def is_done(session: Session, subscription: int) -> bool:
-    """Whether nothing waits or runs for a subscription."""
+    """Returns whether nothing waits or runs for a subscription."""
     return not session.read("subscription_busy", *[subscription] * 4)[0][0]
 
 
 def loads(session: Session) -> dict[int, Load]:
-    """What each subscription has, by its id: all of it is counted."""
-    counts = {number: rest for number, *rest in session.read("subscription_tasks")}
-    none = [0, 0, 0, 0]
-    return {number: Load(*rest, *counts.get(number, none)) for number, *rest in session.read("subscription_loads")}
+    """Counts the changes and tasks of each subscription. Returns the counts by the ids."""
+    return {number: Load(*rest) for number, *rest in session.read("subscription_loads")}
 
 
 def backlogs(session: Session) -> dict[int, Backlog]:
-    """What waits for each subscription to changes or events, by its id, at a cost that does not grow with it."""
+    """Returns the backlogs of subscriptions to changes or events, by their ids. The cost does not grow with them."""
     return {number: Backlog(*rest) for number, *rest in session.read("subscription_backlogs")}
 
 
-def unhandled_events(session: Session) -> list[Unhandled]:
-    """Returns the events that are kept and for which there is no subscription."""
-    return [each._replace(since=as_utc(each.since)) for each in map(Unhandled._make, session.read("unhandled_events"))]
-
-
-def unhandled_since(session: Session) -> list[Kept]:
-    """Returns the names of such events, without counting them."""
-    return [Kept(event, as_utc(since), lag) for event, since, lag in session.read("unhandled_since")]
+def unhandled_events(session: Session, *, counted: bool = False) -> list[Unhandled]:
+    """Returns the events that are kept and for which there is no subscription; *counted*: how many of each."""
+    found = session.read("unhandled_events", counted)
+    return sorted(Unhandled(event, as_utc(since), *rest) for event, since, *rest in found)
 
 
 def prune_events(transaction: Transaction) -> int:
@@ -202,16 +178,3 @@ def prune_events(transaction: Transaction) -> int:
     Returns how many; where that is :data:`EVENTS`, there may be more.
     """
     return int(transaction.call("FBTASKS_SOURCES_UPKEEP.PRUNE_EVENTS", KEPT // timedelta(milliseconds=1), EVENTS))
-
-
-def undeployed(session: Session) -> list[Undeployed]:
-    """Returns what workers that are alive have noted of definitions that are not deployed, each once."""
-    return [Undeployed(*row) for row in session.read("undeployed")]
-
-
-def note_undeployed(transaction: Transaction, worker_id: int, found: Iterable[tuple[Feed, str]]) -> None:
-    """Notes definitions of a worker, and why they are not deployed, in the place of what it noted before."""
-    transaction.call("FBTASKS_SOURCES.CLEAR_UNDEPLOYED", worker_id)
-    for each, problem in found:
-        given = each.app, each.name, each.kind, each.source_name[:255], each.queue, each.hash, problem[:2000]
-        transaction.call("FBTASKS_SOURCES.PUT_UNDEPLOYED", worker_id, *given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache, cached_property
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fbtasks.database.schema import ours, steps
 from fbtasks.errors import TaskDefinitionError
@@ -71,7 +71,6 @@ class Table(NamedTuple):
     """A table, whose changes can be recorded."""
 
     name: str
-    owner: str
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
     """The names of its columns; empty when there is none."""
@@ -120,12 +119,13 @@ class Catalog:
         Raises :class:`TaskDefinitionError` where there is none, and where its changes cannot be recorded: views,
         external, temporary and system tables, and the queue's own.
         """
-        relations = {row[0]: row for row in self._relations(name)}
+        spellings = (each if len(each) <= _LONGEST else "" for each in _spellings(name))
+        relations = {each: rest for each, *rest in self._session.read("source_relations", *spellings)}
         found = meant(name, relations)
         if found is None:
             hint = did_you_mean(name.upper(), self._users) or did_you_mean(name, self._users)
             raise TaskDefinitionError(f"the database has no table {name!r}.{hint}")
-        _, owner, kind, system = relations[found]
+        kind, system = relations[found]
         refusal = "a system table. Name a table of your own" if system else _REFUSED.get(kind)
         if found in own_tables():
             refusal = "one of the tables of fbtasks itself. Name a table of your own"
@@ -133,16 +133,10 @@ class Catalog:
             raise TaskDefinitionError(f"{refused.format(found)}: it is {refusal}.")
         return Table(
             found,
-            owner,
             tuple(Column(*row) for row in self._session.read("source_columns", found)),
             tuple(row[0] for row in self._session.read("source_primary_key", found)),
             self._charsets,
         )
-
-    def _relations(self, name: str) -> list[tuple[Any, ...]]:
-        """The relations that *name* may mean: by the index, however many there are."""
-        first, second = (each if len(each) <= _LONGEST else "" for each in _spellings(name))
-        return self._session.read("source_relations", first, second)
 
     @cached_property
     def _users(self) -> list[str]:

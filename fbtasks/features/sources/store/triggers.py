@@ -321,7 +321,7 @@ def _error(key: list[str | Value]) -> str:
 
 
 def _differs(column: Column) -> str:
-    """Whether the values of *column* are not the same: of texts not a byte, whatever its collation takes for equal."""
+    """Returns the test whether *column* has changed: of texts byte by byte, whatever its collation takes for equal."""
     old, new = (f"{row}.{quoted(column.name)}" for row in ("old", "new"))
     if column.is_text:
         length = min(column.length * column.width, LONGEST)

@@ -1,1 +1,1 @@
-"""All that runs in a child process of a worker. Its other side is in the modules beside this package."""
+"""The code of a child process. The worker's side is in the modules beside this package."""

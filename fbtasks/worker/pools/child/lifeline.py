@@ -1,4 +1,4 @@
-"""What ties a process to the worker that started it, and how a child process ends that can serve no more."""
+"""Ends a child process when its worker dies, or when it can serve no more."""
 
 from __future__ import annotations
 

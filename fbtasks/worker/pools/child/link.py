@@ -28,7 +28,7 @@ _SPARE: Final = 1 << 20
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """What escapes the block ends this process at once, so that its worker hears of it and no slot is lost."""
+    """Ends this process when an exception escapes the block, so that its worker hears of it and no slot is lost."""
     try:
         yield
     except TaskStopped:  # it came when the task had just ended; its outcome does not count any more
@@ -46,7 +46,7 @@ def _is_memory_used_up() -> bool:
 
 
 class ChildReports(Reports):
-    """Has the worker know what tasks say of themselves.
+    """Sends the messages of running tasks to the worker.
 
     What a task says may be interrupted at any moment. So its thread only leaves it here, and another one sends it.
     """
@@ -64,7 +64,7 @@ class ChildReports(Reports):
         self._said[number, feature] = Reported(number, feature, data)
 
     def take(self) -> list[Reported]:
-        """What was said since the last call."""
+        """Takes the messages since the last call."""
         taken: list[Reported] = []
         while self._said:
             with suppress(KeyError):  # the run has just ended
@@ -122,7 +122,7 @@ class Link:
             self.pipe.sendall(pack_message(message))
 
     def words(self) -> Iterator[tuple[str, int]]:
-        """What the worker says, as it comes, until the end."""
+        """Yields the interruptions that the worker sends, until it closes the socket."""
         with self.pipe.makefile("rb") as file:
             while len(data := file.read(WORD_SIZE)) == WORD_SIZE:
                 yield unpack_word(data)

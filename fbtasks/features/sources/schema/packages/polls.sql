@@ -90,13 +90,6 @@ BEGIN
     POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Counts rows that were made into tasks.
-PROCEDURE COUNT_TAKEN (SUBSCRIPTION_ID INTEGER, TAKEN INTEGER)
-AS
-BEGIN
-    UPDATE QUEUE_DISPATCH SET TAKEN = TAKEN + :TAKEN WHERE SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
-END^
-
 -- Keeps a column of the key of the row that was taken under LANE. PART -1 marks that several rows have that key.
 PROCEDURE KEEP_KEY (
     SUBSCRIPTION_ID INTEGER, LANE BIGINT, PART SMALLINT, DATA QUEUE_INLINE)
@@ -126,13 +119,13 @@ BEGIN
 END^
 
 -- Keeps how far a table has been looked through: by the number of a transaction (MARK_ID) or of a sequence
--- (LAST_LANE). Numbers that were found missing meanwhile get the number of a transaction that begins now: one that
--- had drawn them has begun before.
-PROCEDURE MARK (SUBSCRIPTION_ID INTEGER, MARK_ID BIGINT, LAST_LANE BIGINT)
+-- (LAST_LANE); and counts the TAKEN rows that were made into tasks. Numbers that were found missing meanwhile get the
+-- number of a transaction that begins now: one that had drawn them has begun before.
+PROCEDURE MARK (SUBSCRIPTION_ID INTEGER, MARK_ID BIGINT, LAST_LANE BIGINT, TAKEN INTEGER)
 AS
     DECLARE NOTED_TX BIGINT;
 BEGIN
-    UPDATE QUEUE_DISPATCH SET MARK_ID = COALESCE(:MARK_ID, MARK_ID), LAST_LANE = COALESCE(:LAST_LANE, LAST_LANE)
+    UPDATE QUEUE_DISPATCH SET MARK_ID = COALESCE(:MARK_ID, MARK_ID), LAST_LANE = :LAST_LANE, TAKEN = TAKEN + :TAKEN
         WHERE SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
     IF (EXISTS(SELECT 1 FROM QUEUE_GAP WHERE SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND NOTED_TX IS NULL)) THEN
     BEGIN

@@ -4,26 +4,7 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_SOURCES^
 
--- Forgets what a worker has noted, which then notes what is so now.
-PROCEDURE CLEAR_UNDEPLOYED (WORKER_ID BIGINT)
-AS
-BEGIN
-    DELETE FROM QUEUE_UNDEPLOYED WHERE WORKER_ID = :WORKER_ID;
-END^
-
--- Notes a definition that the database does not have as the code of a worker says.
-PROCEDURE PUT_UNDEPLOYED (
-    WORKER_ID BIGINT, APP QUEUE_TEXT, NAME QUEUE_TEXT, KIND QUEUE_WORD,
-    SOURCE QUEUE_TEXT, QUEUE QUEUE_NAME, HASH QUEUE_HASH,
-    PROBLEM VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8)
-AS
-BEGIN
-    IF (EXISTS(SELECT 1 FROM QUEUE_PROCESS WHERE ID = :WORKER_ID)) THEN
-        INSERT INTO QUEUE_UNDEPLOYED (WORKER_ID, APP, NAME, KIND, SOURCE, QUEUE, HASH, PROBLEM)
-            VALUES (:WORKER_ID, :APP, :NAME, :KIND, :SOURCE, :QUEUE, :HASH, :PROBLEM);
-END^
-
--- The same for the handler of an event or a poll, by workers.
+-- SUBSCRIBE for the handler of an event or a poll, by workers.
 PROCEDURE HANDLE (
     ID INTEGER, SUCCEEDS_ID INTEGER, KIND QUEUE_WORD, APP QUEUE_TEXT, NAME QUEUE_TEXT,
     SOURCE QUEUE_TEXT, QUEUE QUEUE_NAME, PRIORITY_RANK SMALLINT,
@@ -40,7 +21,7 @@ BEGIN
     SUSPEND;
 END^
 
--- The same for the handler of an event or a poll, by workers.
+-- Orphans the handler of an event or a poll, by workers.
 PROCEDURE UNHANDLE (SUBSCRIPTION_ID INTEGER, APP QUEUE_TEXT)
 AS
 BEGIN
