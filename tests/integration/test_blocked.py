@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.draining import drain
+from support.registering import register
 from support.sql import execute, held, one, rows
 
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -28,9 +29,8 @@ def session(app):
 
 
 @pytest.fixture
-def worker(session):
-    facts = {"name": "w", "host": "here", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "threads"}
-    return session.run(lambda t: processes.register(t, "worker", lease=30.0, concurrency=2, version="1", **facts))
+def worker(app):
+    return register(app)
 
 
 def retry(transaction, number):
@@ -178,8 +178,7 @@ def test_a_heartbeat_waits_for_no_row(app, session, worker):
     assert rows(app, "SELECT ID FROM QUEUE_CANCEL") == []
     assert one(app, "SELECT SUM(CONFLICTS) FROM QUEUE_STAT") == 2
     assert not beat(session, worker + 1).alive
-    facts = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0}
-    consumer = session.run(lambda t: processes.register(t, "consumer", **facts))
+    consumer = register(app, "consumer")
     with held(app, "QUEUE_PROCESS", consumer):
         reply = session.run(lambda t: processes.heartbeat(t, "consumer", consumer, lease=30.0), attempts=1)
         assert (reply.alive, reply.renewed) == (True, False)

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 from support.auditing import FOLDER, Audit
 from support.programs import command_line
+from support.registering import register
 from support.sql import adopt, execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
@@ -18,7 +19,6 @@ from fbtasks.database import generations, operations
 from fbtasks.feature import Feature
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as service
-from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.testing import drain
 
@@ -316,19 +316,6 @@ def test_a_file_that_cannot_be_is_named_before_anything_is_made(app, folder, url
     assert said in str(caught.value)
 
 
-def test_a_hook_may_be_declared_in_other_lines_and_letters(folder, url, app):
-    app.close()
-    package = folder / "packages" / "audit.sql"
-    head = "PROCEDURE ENDED (\n    Id BIGINT, -- of the task\n    State SMALLINT,Is_Step boolean\n)"
-    package.write_text(
-        package.read_text().replace("PROCEDURE ENDED (ID BIGINT, STATE SMALLINT, IS_STEP BOOLEAN)", head)
-    )
-    with closing(audited(url, of(folder))) as made:
-        result = made.tasks["add"].delay(1, 2)
-        drain(made)
-        assert trail(made, result)[-1] == ("ended", State.SUCCEEDED)
-
-
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
@@ -377,6 +364,10 @@ def test_its_file_of_rights_is_honoured(with_audit, without, folder, url):
 
 def test_what_a_hook_finds_of_the_task(app, folder, url):
     package = folder / "packages" / "audit.sql"
+    head = "PROCEDURE ENDED (\n    Id BIGINT, -- of the task\n    State SMALLINT,Is_Step boolean\n)"
+    package.write_text(
+        package.read_text().replace("PROCEDURE ENDED (ID BIGINT, STATE SMALLINT, IS_STEP BOOLEAN)", head)
+    )
     live, ended = (f"(SELECT COUNT(*) FROM {table} T WHERE T.ID = :ID)" for table in ("QUEUE_TASK", "QUEUE_HISTORY"))
     found = f"VALUES (:ID, {live} || ' ' || {ended}, :STATE,"
     package.write_text(package.read_text().replace("VALUES (:ID, :HOOK, :STATE,", found))
@@ -402,9 +393,7 @@ def test_a_hook_that_raises(app, folder, url):
 
 def test_its_package_calls_none_of_a_generation(folder, url):
     package = folder / "packages" / "audit.sql"
-    package.write_text(
-        package.read_text().replace("EXECUTE PROCEDURE PUT_TRAIL", "EXECUTE PROCEDURE FBTASKS_CORE.X", 1)
-    )
+    package.write_text(package.read_text().replace(PUT_ENDED, "EXECUTE PROCEDURE FBTASKS_CORE.X(ID)"))
     with closing(audited(url, of(folder))) as app, pytest.raises(ConfigurationError, match="names FBTASKS_CORE"):
         app.migrate()
 
@@ -434,6 +423,9 @@ def module(url, tmp_path, monkeypatch):
 
 def test_its_commands_are_there_where_the_app_has_it(with_audit, module, capsys):
     with_audit.tasks["add"].delay(1, 2)
+    execute(with_audit, "UPDATE QUEUE_FEATURE SET VERSION = 0 WHERE NAME = 'audit'")
+    assert command_line("migrate", "-A", module) == 0
+    assert capsys.readouterr().out.endswith(": migrated the feature audit to version 1.\n")
     for arguments in (
         ["-A", module, "audit", "hooks"],
         ["audit", "-A", module, "hooks"],
@@ -457,17 +449,6 @@ def test_its_commands_are_there_where_the_app_has_it(with_audit, module, capsys)
     sys.modules[module].app.features["audit"].commands = {"support.auditing": {"FOLDER": "?"}}
     assert command_line("FOLDER", "-A", module) == 2
     assert "FOLDER is no command of click's" in capsys.readouterr().err
-
-
-def test_a_migration_names_it(app, module, capsys):
-    assert command_line("migrate", "-A", module) == 0
-    assert capsys.readouterr().out.endswith(": migrated the feature audit to version 1.\n")
-    assert command_line("migrate", "-A", module, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["features"] == {}
-    execute(app, "UPDATE QUEUE_FEATURE SET VERSION = 0 WHERE NAME = 'audit'")
-    assert command_line("migrate", "-A", module, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["applied"], found["features"]) == ([], {"audit": 1})
 
 
 def test_what_it_says_of_tasks_and_finds_wrong_is_shown(with_audit, module, url, capsys):
@@ -500,12 +481,10 @@ def test_one_of_another_distribution_is_dropped_when_nothing_needs_it(with_audit
         assert said in capsys.readouterr().err
     assert command_line("features", "drop", "audit", "-A", module) == 2
     assert "would bring it back" in capsys.readouterr().err
-    with without.database.session() as session:
-        given = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0, "features": " audit "}
-        worker = session.run(lambda t: processes.register(t, "worker", name="w", **given))
-        assert command_line("features", "drop", "audit", "--url", url) == 1
-        assert "a worker has the feature 'audit'" in capsys.readouterr().err
-        session.call("FBTASKS_WORKER.UNREGISTER", worker)
+    worker = register(without, features=" audit ")
+    assert command_line("features", "drop", "audit", "--url", url) == 1
+    assert "a worker has the feature 'audit'" in capsys.readouterr().err
+    execute(without, "DELETE FROM QUEUE_PROCESS WHERE ID = ?", worker)
     without.close()
     assert command_line("features", "drop", "audit", "--url", url) == 0
     left = "DROP PACKAGE AUDIT_1; DROP TABLE AUDIT_TRAIL;"

@@ -4,9 +4,9 @@ from contextlib import ExitStack, closing
 
 import pytest
 from support.draining import drain
+from support.registering import register
 
 from fbtasks import FBTasks
-from fbtasks.queue.register import processes
 
 
 @pytest.fixture
@@ -30,12 +30,6 @@ def renamed(url):
 def test_they_hold_no_place_of_a_limit_and_health_tells_their_name(project, renamed):
     app, _, behind = renamed
     assert behind.status == "SUCCESS", "what is parked holds no place of a limit"
-    with app.database.session() as session:
-        session.run(
-            lambda t: processes.register(
-                t, "worker", name="w@host", host="host", pid=4711, pid_start=1, lease=60.0, queues=["default"],
-                pool="threads", concurrency=8, version="1", tasks=["now"],
-            )
-        )  # fmt: skip
+    register(app, tasks=["now"])
     said = project.run("health", check=False)
     assert "former" in said.stdout + said.stderr

@@ -5,15 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.listing import tasks_in
+from support.registering import register
 from support.sql import execute, one, table_reads
 
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
 from fbtasks.database.schema import migrations
 from fbtasks.queue import results
-from fbtasks.queue import tasks as store
 from fbtasks.queue.operations import queues, tasks, workers
 from fbtasks.queue.operations.tasks import Filter, TaskChange
-from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.tasks.serialize import Payload, json_value
 from fbtasks.testing import drain
@@ -33,22 +32,6 @@ def shop(app):
 
     app.send = send
     return app
-
-
-def add_worker(app, queues="default", lease=60.0):
-    """Registers a worker that sends no heartbeat. Returns its id."""
-    with app.database.session() as session:
-        return session.run(
-            lambda t: processes.register(
-                t, "worker", name="w@host", host="host", pid=4711, pid_start=1, lease=lease, queues=[queues],
-                pool="threads", concurrency=8, version="1", tasks=[],
-            )
-        )  # fmt: skip
-
-
-def claim(app, worker, queue="default"):
-    with app.database.session() as session:
-        return session.run(lambda t: store.claim(t, worker, queue, 100))
 
 
 def outcomes(changes):
@@ -123,12 +106,12 @@ def test_one_task_is_shown_with_arguments_and_outcome(shop):
             look(shop.database, "nosuch")
 
 
-def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop):
-    worker = add_worker(shop)
+def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop, claim):
+    worker = register(shop)
     failed, good = shop.send.apply_async((1, True), task_id="failed"), shop.send.apply_async((2,), task_id="good")
     drain(shop)
     runs = shop.send.apply_async((3,), task_id="runs")
-    claim(shop, worker)
+    claim(worker=worker)
     shop.send.apply_async((4,), task_id="waits", countdown=3600)
 
     (row,) = workers.list_workers(shop.database)
@@ -160,31 +143,8 @@ def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop):
     assert failed.status == "PENDING"
 
 
-def test_nothing_is_changed_when_an_id_does_not_exist(shop):
-    ended, waits = shop.send.delay(1, fail=True), None
-    drain(shop)
-    waits = shop.send.delay(2)
-    for change in (tasks.retry, tasks.cancel, tasks.discard):
-        with pytest.raises(TaskNotFound, match="'nosuch'"):
-            change(shop.database, [ended.id, waits.id, "nosuch"])
-    assert (ended.status, waits.status) == ("FAILURE", "PENDING")
-
-
-def test_failed_tasks_are_put_back_in_batches(shop, monkeypatch):
-    monkeypatch.setattr(tasks, "RETRY_BATCH", 2)
-    shop.send.delay_many([(n, True) for n in range(5)])
-    shop.send.apply_async((9, True), queue="mail")
-    drain(shop, ["default", "mail"])
-    with pytest.raises(ConfigurationError, match="unknown queue"):
-        tasks.retry_failed(shop.database, Filter(queue="mial"))
-    assert tasks.retry_failed(shop.database, Filter(name="shop.other")) == 0
-    assert tasks.retry_failed(shop.database, Filter(queue="default")) == 5
-    assert tasks.retry_failed(shop.database, Filter()) == 1
-    assert len(tasks_in(shop, State.READY)[0]) == 6
-
-
 def test_queues_are_counted_and_purged(shop):
-    add_worker(shop, "default,idle")
+    register(shop, queues=["default,idle"])
     shop.send.delay_many([(n,) for n in range(3)])
     shop.send.apply_async((3,), countdown=3600)
     shop.send.apply_async((4,), queue="mail")
@@ -214,14 +174,12 @@ def test_statistics_are_of_a_window_and_of_a_queue(shop):
     assert found.queues == []
     assert queues.get_statistics(shop.database, -day).counters == []
     assert [row.waiting for row in queues.list_queues(shop.database, "mail")] == [0]  # known by what has ended
-    with pytest.raises(ConfigurationError, match="unknown queue 'mial'"):
-        queues.get_statistics(shop.database, day, "mial")
 
 
 def test_health_tells_which_queues_are_not_served_or_wait_too_long(shop):
     found = workers.get_health(shop.database, 300.0)
     assert (found.healthy, found.workers, found.unserved, found.overdue) == (False, 0, [], {})
-    add_worker(shop)
+    register(shop)
     found = workers.get_health(shop.database, 300.0)
     assert (found.healthy, found.workers) == (True, 1)
     shop.send.delay(1)

@@ -123,19 +123,6 @@ def test_a_hook_that_is_gone_from_the_code_is_called_no_more(url):
         app.close()
 
 
-def test_the_hook_of_a_parked_task_that_nobody_knows_fails_once(app):
-    heard = []
-    app.on_failure = lambda request, error: heard.append((request.task, request.args, type(error).__name__))
-    app.task(name="known")(boom)
-    for name in ("unknown", "gone:on_failure"):
-        app.send_task(name, (1,))
-    drain(app)
-    execute(app, "UPDATE QUEUE_TASK SET CLAIM_TIME = CLAIM_TIME - 30 WHERE STATE = 3")
-    drain(app)
-    assert heard == [("unknown", (1,), "UnknownTaskError")]
-    assert sorted(rows(app, FAILED)) == [("gone:on_failure",), ("unknown",)]
-
-
 def test_a_hook_of_a_long_name_is_told_the_inputs_of_a_step_and_passes_no_middleware(app):
     heard = []
 

@@ -62,9 +62,6 @@ def manager(connection):
 REFUSED = {
     "commit": lambda c: c.commit(),
     "rollback": lambda c: c.rollback(),
-    "commit retaining": lambda c: c.commit(retaining=True),
-    "rollback retaining": lambda c: c.rollback(retaining=True),
-    "begin": lambda c: c.begin(),
     "manager": manager,
 }
 ENDS = {
@@ -180,8 +177,6 @@ def test_a_conflict_at_the_end_is_a_try_and_the_last_one_is_a_failure(app, wait_
     "options",
     [
         {"max_retries": 0},
-        {"dont_autoretry_for": (ConflictError,)},
-        {"autoretry_for": {ConflictError: 3600}},
         {"retry_backoff": 3600, "retry_backoff_max": 7200, "retry_jitter": False},
     ],
 )
@@ -190,7 +185,7 @@ def test_the_policy_decides_how_often_and_when_a_conflict_is_tried_again(app, op
     result = clashing(app, runs, **options).delay()
     drain(app)
     assert len(runs) == 1
-    if "autoretry_for" in options or "retry_backoff" in options:
+    if "retry_backoff" in options:
         assert rows(app, "SELECT STATE, TRY_COUNT FROM QUEUE_TASK") == [(1, 1)]
         assert "ConflictError" in one(app, "SELECT CAST(ERROR_MSG AS VARCHAR(1000)) FROM QUEUE_TASK")
         assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE START_TIME > DATEADD(59 MINUTE TO RAISE_TIME)") == 1

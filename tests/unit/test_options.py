@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -70,12 +69,6 @@ def test_settings_can_be_made_anew_from_what_they_keep() -> None:
         settings = Settings("a", "firebird:///x/y.fdb", **options)
         assert replace(settings, pool_size=7) == Settings("a", "firebird:///x/y.fdb", pool_size=7, **options)
     assert settings.signing_key == (b"one", b"two")
-
-
-def test_settings_go_to_another_process_without_their_hooks() -> None:
-    settings = FBTasks("a", "firebird:///x/y.fdb", on_failure=lambda request, error: None, pool_size=7).settings
-    there = pickle.loads(pickle.dumps(settings))
-    assert there == replace(settings, on_failure=None)
 
 
 @pytest.mark.parametrize(("given", "wrong"), [((), "'name'"), (("shop", "url", "more"), "too many")])

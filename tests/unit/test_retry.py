@@ -85,15 +85,6 @@ def test_the_calls_own_limit_comes_first() -> None:
     assert policy.decide(OSError(), 10_000, 0, rng) is not None
 
 
-def test_what_is_not_listed_is_not_retried() -> None:
-    rng = random.Random(0)
-    assert RetryPolicy().decide(OSError(), 1, None, rng) is None
-    policy = RetryPolicy(autoretry_for=(OSError,), dont_autoretry_for=(FileNotFoundError,))
-    assert policy.decide(FileNotFoundError(), 1, None, rng) is None
-    assert policy.decide(PermissionError(), 1, None, rng) is not None
-    assert policy.decide(ValueError(), 1, None, rng) is None
-
-
 def test_a_conflict_is_tried_again_without_being_named() -> None:
     rng, conflict = random.Random(0), ConflictError("x")
     policy = RetryPolicy(max_retries=2)
@@ -142,16 +133,6 @@ def test_the_mro_orders_the_choices() -> None:
 
     for rules, delay in (({OSError: 1, LookupError: 2}, 2), ({Exception: 1}, 1), ({ValueError: 1}, None)):
         assert RetryPolicy(autoretry_for=rules).decide(Both(), 1, None, random.Random(1)) == delay
-
-
-def test_the_policy_keeps_its_own_copy() -> None:
-    kinds: Any = [OSError]
-    table: Any = {OSError: 1}
-    policies = RetryPolicy(autoretry_for=kinds), RetryPolicy(autoretry_for=table)
-    kinds.append(ValueError)
-    table[ValueError] = -1
-    assert policies[0].autoretry_for == (OSError,)
-    assert policies[1].autoretry_for == {OSError: 1}
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,7 @@ def test_keys_are_rotated_one_after_the_other() -> None:
 @given(st.data())
 def test_no_changed_payload_is_unpickled(data: st.DataObject) -> None:
     serializer = make("cloudpickle")
-    good = serializer.dump_result(["some value"], task="t", serializer="cloudpickle", number=7).data
+    good = signed(b"result\0007", cloudpickle.dumps(Bomb()))
     at = data.draw(st.integers(0, len(good) - 1))
     flip = data.draw(st.integers(1, 255))
     changed = data.draw(
@@ -368,6 +368,14 @@ def test_no_changed_payload_is_unpickled(data: st.DataObject) -> None:
     )
     with pytest.raises(ContentDisallowed, match="signature"):
         serializer.load_result(Payload(PICKLE_TYPE, changed), number=7)
+    for key in (b"another key", b""):
+        with pytest.raises(ContentDisallowed):
+            serializer.load_result(
+                Payload(PICKLE_TYPE, signed(b"result\0007", cloudpickle.dumps(Bomb()), key)), number=7
+            )
+    assert not ran
+    serializer.load_result(Payload(PICKLE_TYPE, good), number=7)
+    ran.clear()
 
 
 ran: list[int] = []
@@ -376,16 +384,6 @@ ran: list[int] = []
 class Bomb:
     def __reduce__(self) -> Any:
         return ran.append, (1,)
-
-
-@pytest.mark.parametrize("key", [b"another key", b""])
-def test_the_signature_is_verified_before_anything_is_unpickled(key: bytes) -> None:
-    ran.clear()
-    with pytest.raises(ContentDisallowed):
-        make("cloudpickle").load_result(
-            Payload(PICKLE_TYPE, signed(b"result\0007", cloudpickle.dumps(Bomb()), key)), number=7
-        )
-    assert not ran
 
 
 def test_a_signed_payload_that_cannot_be_unpickled_is_an_error_of_ours() -> None:
@@ -667,15 +665,6 @@ def test_rebuilding_never_raises(message: str, args: bytes | None, trace: str) -
     for name in ("builtins.ValueError", "builtins.UnicodeDecodeError", "os.error", message):
         error = rebuild_exception(Failed(name, message, trace, args))
         assert isinstance(error, Exception)
-
-
-@given(st.lists(values, max_size=3))
-def test_describing_and_rebuilding_never_raises(args: list[Any]) -> None:
-    error = raised(ValueError(*args))
-    back = rebuild_exception(describe_exception(error))
-    assert type(back) in (ValueError, TaskFailure)
-    if not any(isinstance(arg, datetime) for arg in args) and len(repr(args)) < 1000:
-        assert str(back) == str(error) or isinstance(back, TaskFailure)
 
 
 # For people
