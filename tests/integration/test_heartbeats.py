@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from fbtasks import ConfigurationError, HeartbeatTimeout
+from fbtasks import HeartbeatTimeout
 from fbtasks.testing import drain
-from fbtasks.worker.pools.child_status import ChildStatus
 
 
 def test_in_the_solo_pool_it_is_an_exception(app):
@@ -28,27 +27,3 @@ def test_in_the_solo_pool_it_is_an_exception(app):
     with pytest.raises(HeartbeatTimeout):
         silent.get(timeout=5)
     works(), works.heartbeat()  # outside of a worker it says nothing
-
-
-def test_the_memory_that_both_sides_share():
-    status = ChildStatus(3)
-    try:
-        status.begin(1, 7)
-        status.begin(2, 8)
-        assert status.beaten(7) == status.beaten(8) == 0.0
-        before = time.monotonic()
-        status.beat(8)
-        status.beat(99)
-        assert status.beaten(7) == 0.0
-        assert before <= status.beaten(8) <= time.monotonic()
-        assert status.running().keys() == {7, 8}
-        status.end(2)
-        assert status.beaten(8) == 0.0
-    finally:
-        status.close()
-
-
-@pytest.mark.parametrize("wrong", [0, -1, "5", True])
-def test_what_is_no_timeout(app, wrong):
-    with pytest.raises(ConfigurationError, match="heartbeat_timeout"):
-        app.task(name="t", heartbeat_timeout=wrong)(lambda: 1)

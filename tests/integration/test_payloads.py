@@ -6,7 +6,7 @@ import pytest
 from support.draining import drain
 from support.sql import one
 
-from fbtasks import ConfigurationError, ContentDisallowed, FBTasks, PayloadTooLarge, SerializationError
+from fbtasks import ConfigurationError, ContentDisallowed, FBTasks, SerializationError
 from fbtasks.queue import codec
 
 pytestmark = pytest.mark.emptied
@@ -25,13 +25,6 @@ def test_payloads_and_results_of_any_size(app):
     for result, text in zip(results, texts, strict=True):
         assert result.get(timeout=10) == text
     assert one(app, "SELECT COUNT(*) FROM QUEUE_PAYLOAD") == 0
-
-
-def test_payload_limit(url):
-    app = FBTasks("small", url, payload_limit=100)
-    echo = app.task(name="echo")(lambda text: text)
-    with pytest.raises(PayloadTooLarge, match="'echo'"):
-        echo.delay("x" * 100)
 
 
 PICKLED = """

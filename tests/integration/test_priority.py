@@ -14,17 +14,6 @@ from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.worker.claiming import LOOK_BACK, Claiming
 
 
-def test_priority_then_time(app):
-    order = []
-    note = app.task(name="note")(order.append)
-    note.delay(2)
-    note.apply_async((3,), priority=-1)
-    note.apply_async((1,), priority=5)
-    note.delay(2)
-    drain(app)
-    assert order == [1, 2, 2, 3]
-
-
 def test_several_queues_are_served_fairly(app):
     """A backlog of 300 does not starve three tasks of another queue, and both get their turns."""
     order = []

@@ -1,6 +1,5 @@
 """Transactional tasks: how their transaction ends, and what becomes of one that would end it itself."""
 
-import logging
 import threading
 import time
 from contextlib import closing, suppress
@@ -192,28 +191,6 @@ def test_the_policy_decides_how_often_and_when_a_conflict_is_tried_again(app, op
     else:
         with pytest.raises(ConflictError):
             result.get(timeout=5)
-
-
-def test_of_a_stale_outcome_only_that_is_said(app, caplog):
-    """The task lost its claim while it ran: what it did is undone, and it is not said to have been given back."""
-    caplog.set_level(logging.INFO)
-    runs = []
-
-    @app.task(bind=True, transactional=True, name="stale")
-    def stale(self):
-        runs.append(1)
-        insert(self.connection, len(runs))
-        if len(runs) == 1:
-            execute(app, "UPDATE QUEUE_TASK SET STATE = 0, WORKER_ID = NULL, CLAIM_ID = NULL")
-
-    result = stale.delay()
-    drain(app)
-    result.get(timeout=5)
-    said = [record.getMessage() for record in caplog.records if f"ask {result.id} (" in record.getMessage()]
-    assert len(said) == 2
-    assert "ended too late and its effects are undone" in said[0]
-    assert "succeeded" in said[1]
-    assert noted(app) == [2]
 
 
 def test_a_request_to_cancel_that_comes_too_late_ends_no_other_task(app):

@@ -1,7 +1,5 @@
 """Words of Celery's are answered with what to use here; the table in docs says the same."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path
@@ -21,7 +19,7 @@ app = FBTasks("a", "firebird:///nosuch/queue.fdb")
 
 
 @app.task(name="add")
-def add(a: int, b: int) -> int:
+def add(a, b):
     return a + b
 
 
@@ -42,7 +40,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("place", OWNERS)
-def test_an_attribute_that_is_missing(place: str) -> None:
+def test_an_attribute_that_is_missing(place):
     owner = OWNERS[place]
     for word, answer in words()[place].items():
         with pytest.raises(AttributeError) as caught:
@@ -55,7 +53,7 @@ def test_an_attribute_that_is_missing(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", OPTIONS)
-def test_an_option_that_does_not_exist(place: str) -> None:
+def test_an_option_that_does_not_exist(place):
     kind, function = OPTIONS[place]
     for each, answer in words()[place].items():
         word = each.replace("*", "nosuch")
@@ -64,7 +62,7 @@ def test_an_option_that_does_not_exist(place: str) -> None:
         assert str(caught.value) == f"unknown {place} {word!r}: {answer}."
 
 
-def test_each_of_several_options_is_answered() -> None:
+def test_each_of_several_options_is_answered():
     with pytest.raises(TaskDefinitionError) as caught:
         app.task(acks_late=True, priorty=3)
     assert str(caught.value).startswith(
@@ -73,7 +71,7 @@ def test_each_of_several_options_is_answered() -> None:
     )
 
 
-def test_an_import_says_it_too() -> None:
+def test_an_import_says_it_too():
     with pytest.raises(AttributeError, match=r"a task has no attribute 'max_retries': use task\.options"):
         _ = add.max_retries
     with pytest.raises(
@@ -89,7 +87,7 @@ def test_an_import_says_it_too() -> None:
     assert cli.main is main
 
 
-def test_no_word_is_one_that_exists_here() -> None:
+def test_no_word_is_one_that_exists_here():
     names = {
         "option of FBTasks": inspect.signature(FBTasks.__init__).parameters,
         "task option": TaskOptions.__dataclass_fields__,
@@ -126,7 +124,7 @@ HEADINGS = {
 }
 
 
-def test_the_tables_of_the_page_are_those_of_the_errors() -> None:
+def test_the_tables_of_the_page_are_those_of_the_errors():
     parts = re.split(r"^## (.*)$", PAGE.read_text(), flags=re.MULTILINE)
     shown = dict(zip(parts[1::2], parts[2::2], strict=True))
     assert shown.keys() == HEADINGS.keys()

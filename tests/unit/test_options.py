@@ -1,11 +1,7 @@
 """Options are declared once: signatures, checks and defaults follow."""
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -20,7 +16,7 @@ app = FBTasks("a", "firebird:///nosuch/queue.fdb")
 
 
 @app.task(name="add", queue="mail", priority=3)
-def add(a: int, b: int) -> int:
+def add(a, b):
     return a + b
 
 
@@ -39,7 +35,7 @@ def add(a: int, b: int) -> int:
         (Task.retry, RetryOptions),
     ],
 )
-def test_a_signature_has_the_declared_options_and_their_defaults(function: Callable[..., Any], declared: type) -> None:
+def test_a_signature_has_the_declared_options_and_their_defaults(function, declared):
     shown = {
         name: parameter.default
         for name, parameter in inspect.signature(function).parameters.items()
@@ -51,7 +47,7 @@ def test_a_signature_has_the_declared_options_and_their_defaults(function: Calla
     assert len(shown) >= len(options) - 2  # the name and the url of an app are not among them
 
 
-def test_none_is_as_if_it_was_left_out() -> None:
+def test_none_is_as_if_it_was_left_out():
     for known in (add.call, lambda args, kwargs, **options: app.enqueuer.make_call("other", args, kwargs, **options)):
         plain = known((1, 2), {})
         assert known((1, 2), {}, **dict.fromkeys(options_of(CallOptions))) == plain
@@ -60,7 +56,7 @@ def test_none_is_as_if_it_was_left_out() -> None:
     assert add.call((1, 2), {}, priority=0).priority == 0
 
 
-def test_settings_can_be_made_anew_from_what_they_keep() -> None:
+def test_settings_can_be_made_anew_from_what_they_keep():
     for options in (
         {},
         {"queues": ["default"], "include": ["a"], "accept_content": ["json"], "timezone": "Europe/Berlin"},

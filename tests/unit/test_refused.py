@@ -1,11 +1,8 @@
 """What cannot be used is refused where it is given, in one line that names the value and what is wanted."""
 
-from __future__ import annotations
-
 import functools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,7 +11,6 @@ from fbtasks import (
     ConfigurationError,
     EnqueueError,
     FBTasks,
-    FBTasksError,
     RetryPolicy,
     TaskDefinitionError,
     UnknownTaskError,
@@ -28,7 +24,7 @@ URL = "firebird:///nosuch/queue.fdb"
 """Never opened: all of this is refused before."""
 
 
-def refusal(kind: type[FBTasksError], function: Any, *args: Any, **kwargs: Any) -> str:
+def refusal(kind, function, *args, **kwargs):
     """The message with which *function* refuses what it is given: one line, of the class *kind* itself."""
     with pytest.raises(kind) as caught:
         function(*args, **kwargs)
@@ -39,7 +35,7 @@ def refusal(kind: type[FBTasksError], function: Any, *args: Any, **kwargs: Any) 
     return message
 
 
-def ids(table: list[Any]) -> list[str]:
+def ids(table):
     """Names for the rows of a table: no addresses, which differ between the processes that run the tests."""
     return [
         f"{number} {' '.join(row[0]) if isinstance(row[0], dict) else ''}".strip() for number, row in enumerate(table)
@@ -47,12 +43,12 @@ def ids(table: list[Any]) -> list[str]:
 
 
 class Thing:
-    def __call__(self) -> None: ...
+    def __call__(self): ...
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return "<thing>"
 
-    def method(self) -> int:
+    def method(self):
         return 1
 
 
@@ -64,19 +60,19 @@ async def pages():
     yield 1
 
 
-async def waits() -> int:
+async def waits():
     return 1
 
 
-def add(a: Any, b: Any = 0) -> Any:
+def add(a, b=0):
     return a + b
 
 
-def nothing() -> None: ...
+def nothing(): ...
 
 
 HUNDRED = "at most a hundred years"
-APPS: list[tuple[dict[str, Any], str]] = [
+APPS = [
     ({"name": 5}, "the app's name 5 must be text: FBTasks('shop', url)."),
     (
         {"name": "firebird://u:SECRET@host/x"},
@@ -125,28 +121,32 @@ APPS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "message"), APPS, ids=ids(APPS))
-def test_an_app(options: dict[str, Any], message: str) -> None:
+def test_an_app(options, message):
     said = refusal(ConfigurationError, FBTasks, **{"name": "a", "url": URL, **options})
     assert said.startswith(message)
     assert "SECRET" not in said
 
 
-def test_a_timezone_may_be_named() -> None:
+def test_a_timezone_may_be_named():
     app = FBTasks("a", URL, timezone="Europe/Berlin")
     assert app.settings.timezone == ZoneInfo("Europe/Berlin")
     moment = app.enqueuer.make_call("t", (), {}, eta=datetime(2027, 7, 1, 12)).start
     assert moment == datetime(2027, 7, 1, 10, tzinfo=UTC)
 
 
-OPTIONS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
+OPTIONS = [
     ({"name": 5}, TaskDefinitionError, "the task name 5 must be text."),
     ({"queue": 5}, ConfigurationError, "5 is not a queue name: "),
     ({"priority": "high"}, ConfigurationError, "priority 'high' must be a whole number from -9999 to 9999; "),
-    ({"bind": 1}, ConfigurationError, "bind 1 must be True or False."),
     ({"expires": "60"}, ConfigurationError, f"expires '60' must be a number of seconds above 0, {HUNDRED}, or a "),
     ({"expires": datetime(2027, 1, 1)}, ConfigurationError, "expires datetime.datetime(2027, 1, 1, 0, 0) must be a "),
     ({"serializer": "jsn"}, ConfigurationError, "unknown serializer 'jsn'. Known: "),
     ({"serializer": "cloudpickle"}, ConfigurationError, "serializer 'cloudpickle' needs a signing_key: "),
+    (
+        {"heartbeat_timeout": 0},
+        ConfigurationError,
+        f"heartbeat_timeout 0 must be a number of seconds above 0, {HUNDRED}.",
+    ),
     ({"time_limit": 0}, ConfigurationError, f"time_limit 0 must be a number of seconds above 0, {HUNDRED}."),
     ({"soft_time_limit": timedelta(1)}, ConfigurationError, "soft_time_limit datetime.timedelta(days=1) must be a "),
     (
@@ -158,9 +158,7 @@ OPTIONS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
     ({"autoretry_for": OSError}, ConfigurationError, "autoretry_for <class 'OSError'> must be a tuple of exception "),
     ({"autoretry_for": ["OSError"]}, ConfigurationError, "autoretry_for holds 'OSError', which is not an exception"),
     ({"autoretry_for": {OSError: "5"}}, ConfigurationError, "autoretry_for[OSError] '5' must be a number of seconds"),
-    ({"dont_autoretry_for": OSError}, ConfigurationError, "dont_autoretry_for <class 'OSError'> must be a tuple of "),
     ({"retry_backoff": "2"}, ConfigurationError, "retry_backoff '2' must be a number of seconds from 0, or True or "),
-    ({"retry_backoff_max": None}, ConfigurationError, "retry_backoff_max None must be a number of seconds from 0."),
     ({"retry_jitter": 0.5}, ConfigurationError, "retry_jitter 0.5 must be True or False."),
     ({"default_retry_delay": 1e300}, ConfigurationError, "default_retry_delay 1e+300 must be a number of seconds from"),
     (
@@ -178,16 +176,14 @@ OPTIONS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), OPTIONS, ids=ids(OPTIONS))
-def test_the_options_of_a_task_are_checked_where_it_is_defined(
-    options: dict[str, Any], kind: type[FBTasksError], message: str
-) -> None:
-    def define() -> None:
+def test_the_options_of_a_task_are_checked_where_it_is_defined(options, kind, message):
+    def define():
         FBTasks("a", URL).task(**options)(add)
 
     assert refusal(kind, define).startswith(message)
 
 
-FUNCTIONS: list[tuple[Any, str]] = [
+FUNCTIONS = [
     (functools.partial(add, 1), "functools.partial(<function add at 0x"),
     (Thing(), "<thing> is not a function: define one that calls it, and make that the task."),
     ("mail", "'mail' is not a function; the name of a task is an option: @app.task(name='mail')."),
@@ -199,11 +195,11 @@ FUNCTIONS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("function", "message"), FUNCTIONS, ids=ids(FUNCTIONS))
 @pytest.mark.parametrize("free", [False, True])
-def test_what_is_no_function_of_a_task(function: Any, message: str, free: bool) -> None:
+def test_what_is_no_function_of_a_task(function, message, free):
     assert refusal(TaskDefinitionError, task if free else FBTasks("a", URL).task, function).startswith(message)
 
 
-def test_what_can_be_called_and_has_a_name_can_be_a_task() -> None:
+def test_what_can_be_called_and_has_a_name_can_be_a_task():
     app = FBTasks("a", URL)
     for number, function in enumerate((add, waits, lambda: 1, Thing().method, functools.lru_cache(add), len)):
         made = app.task(name=f"t{number}")(function)
@@ -214,7 +210,7 @@ def test_what_can_be_called_and_has_a_name_can_be_a_task() -> None:
     assert app.tasks["t4"](1) == 1
 
 
-def test_bind_needs_a_parameter() -> None:
+def test_bind_needs_a_parameter():
     app = FBTasks("a", URL)
     message = "bind=True gives 'nothing' the task as its first argument, and it takes none."
     assert refusal(TaskDefinitionError, app.task(bind=True), nothing) == message
@@ -222,7 +218,7 @@ def test_bind_needs_a_parameter() -> None:
 
 
 ETA = datetime(2100, 1, 1, tzinfo=UTC)
-CALLS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
+CALLS = [
     ({"args": 4711}, EnqueueError, "args 4711 must be a list or a tuple of the arguments: (4711,)."),
     ({"args": "x"}, EnqueueError, "args 'x' must be a list or a tuple of the arguments: ('x',)."),
     ({"args": {"a": 1}}, EnqueueError, "args {'a': 1} must be a list or a tuple; arguments by name are kwargs."),
@@ -260,7 +256,7 @@ CALLS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), CALLS, ids=ids(CALLS))
-def test_a_call(options: dict[str, Any], kind: type[FBTasksError], message: str) -> None:
+def test_a_call(options, kind, message):
     app = FBTasks("a", URL)
     made = app.task(name="t")(add)
     options = {"args": (1, 2), **options}
@@ -272,7 +268,7 @@ def test_a_call(options: dict[str, Any], kind: type[FBTasksError], message: str)
         assert refusal(kind, made.delay_many, [(1, 2)], **options).startswith(message)
 
 
-MANY: list[tuple[Any, dict[str, Any], str]] = [
+MANY = [
     ([1, 2], {}, "calls[0] 1 must be a list or a tuple of the arguments: (1,)."),
     ([(1,), "ab"], {}, "calls[1] 'ab' must be a list or a tuple of the arguments: ('ab',)."),
     ("ab", {}, "calls 'ab' must be a list of lists of arguments: [(1,), (2,)]."),
@@ -282,12 +278,12 @@ MANY: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("calls", "options", "message"), MANY, ids=ids(MANY))
-def test_many_calls(calls: Any, options: dict[str, Any], message: str) -> None:
+def test_many_calls(calls, options, message):
     made = FBTasks("a", URL).task(name="t")(add)
     assert refusal(EnqueueError, made.delay_many, calls, **options) == message
 
 
-RETRIES: list[tuple[dict[str, Any], str]] = [
+RETRIES = [
     ({"countdown": -1}, f"countdown -1 must be a number of seconds from 0, {HUNDRED}."),
     ({"exc": "no"}, "exc 'no' must be an exception: retry(exc=error)."),
     ({"eta": ETA}, "unknown argument of retry() 'eta': give countdown= in seconds."),
@@ -296,12 +292,12 @@ RETRIES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), RETRIES, ids=ids(RETRIES))
-def test_a_retry(arguments: dict[str, Any], message: str) -> None:
+def test_a_retry(arguments, message):
     made = FBTasks("a", URL).task(name="t")(add)
     assert refusal(ConfigurationError, made.retry, **arguments).startswith(message)
 
 
-def test_arguments_may_be_none_as_in_celery() -> None:
+def test_arguments_may_be_none_as_in_celery():
     app = FBTasks("a", URL, always_eager=True)
     made = app.task(name="t")(add)
     assert made.apply_async(None, {"a": 1, "b": 2}).get() == 3
@@ -309,7 +305,7 @@ def test_arguments_may_be_none_as_in_celery() -> None:
     assert made.apply_async(range(2)).get() == 1
 
 
-def test_names_of_tasks_that_are_not_known() -> None:
+def test_names_of_tasks_that_are_not_known():
     app = FBTasks("a", URL)
     made = app.task(name="proj.add")(add)
     assert refusal(UnknownTaskError, app.find_task, "proj.ad") == (
@@ -321,7 +317,7 @@ def test_names_of_tasks_that_are_not_known() -> None:
     assert refusal(TaskDefinitionError, app.send_task, []) == "the task name [] must be text."
 
 
-def test_included_modules_that_do_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_included_modules_that_do_not_import(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "refused_broken.py").write_text("1 / 0\n")
@@ -341,7 +337,7 @@ def test_included_modules_that_do_not_import(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("limit", [MOST_TRIES, 2**100])
-def test_a_number_of_retries_that_is_never_reached_means_no_limit(limit: int) -> None:
+def test_a_number_of_retries_that_is_never_reached_means_no_limit(limit):
     app = FBTasks("a", URL)
     call = app.enqueuer.make_call("t", (), {}, max_retries=limit)
     assert call.max_tries == 0
@@ -363,7 +359,7 @@ def test_a_number_of_retries_that_is_never_reached_means_no_limit(limit: int) ->
     ],
     ids=" ".join,
 )
-def test_no_field_of_a_packed_call_reaches_into_the_next(changes: dict[str, Any]) -> None:
+def test_no_field_of_a_packed_call_reaches_into_the_next(changes):
     call = Call("t", "q", "application/json", b"[[], {}]")
     head = len(codec.pack_call(call)) - len(call.name + call.queue + call.content_type) - len(call.payload)
     assert head == 67
@@ -381,5 +377,5 @@ def test_no_field_of_a_packed_call_reaches_into_the_next(changes: dict[str, Any]
     ],
     ids=["id", "claim_id", "elapsed", "elapsed crash"],
 )
-def test_no_field_of_a_packed_outcome_reaches_into_the_next(item: Finished) -> None:
+def test_no_field_of_a_packed_outcome_reaches_into_the_next(item):
     assert "too large for its field" in refusal(StatementRefused, codec.pack_finished, item)

@@ -1,10 +1,7 @@
 """The retry policy decides whether there is another try, and when."""
 
-from __future__ import annotations
-
 import math
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,9 +33,7 @@ raised = st.sampled_from(EXCEPTIONS).map(lambda kind: kind("x"))
 
 
 @given(policies, raised | st.none(), st.integers(0, 10_000) | st.just(10**400), rngs)
-def test_a_delay_is_finite_and_within_bounds(
-    policy: RetryPolicy, exc: BaseException | None, retries: int, rng: random.Random
-) -> None:
+def test_a_delay_is_finite_and_within_bounds(policy, exc, retries, rng):
     longest = max(policy.retry_backoff_max, policy.default_retry_delay)
     for rule in policy.autoretry_for.values() if isinstance(policy.autoretry_for, dict) else ():
         longest = max(longest, (rule.delay or 0) if isinstance(rule, RetryRule) else rule)
@@ -46,9 +41,7 @@ def test_a_delay_is_finite_and_within_bounds(
 
 
 @given(policies, raised, st.integers(1, 10_000), st.none() | st.integers(0, 10_000), rngs)
-def test_decide_gives_a_delay_or_none(
-    policy: RetryPolicy, exc: BaseException, tries: int, max_tries: int | None, rng: random.Random
-) -> None:
+def test_decide_gives_a_delay_or_none(policy, exc, tries, max_tries, rng):
     wanted = any(isinstance(exc, kind) for kind in policy.autoretry_for)
     unwanted = any(isinstance(exc, kind) for kind in policy.dont_autoretry_for)
     delay = policy.decide(exc, tries, max_tries, rng)
@@ -60,14 +53,14 @@ def test_decide_gives_a_delay_or_none(
         assert 0 <= delay < math.inf
 
 
-def test_the_back_off_doubles_up_to_its_maximum() -> None:
+def test_the_back_off_doubles_up_to_its_maximum():
     policy = RetryPolicy(retry_backoff=True, retry_backoff_max=60, retry_jitter=False)
     delays = [policy.delay(retries, None, random.Random(0)) for retries in (0, 1, 2, 3, 5, 6, 10_000)]
     assert delays == [1, 2, 4, 8, 32, 60, 60]
     assert RetryPolicy(retry_backoff=3, retry_jitter=False).delay(2, None, random.Random(0)) == 12
 
 
-def test_full_jitter_draws_evenly_from_0_to_the_back_off() -> None:
+def test_full_jitter_draws_evenly_from_0_to_the_back_off():
     policy, rng = RetryPolicy(retry_backoff=100, retry_backoff_max=100), random.Random(7)
     drawn = [policy.delay(3, None, rng) for _ in range(5000)]
     assert min(drawn) < 1
@@ -75,7 +68,7 @@ def test_full_jitter_draws_evenly_from_0_to_the_back_off() -> None:
     assert 48 < sum(drawn) / len(drawn) < 52
 
 
-def test_the_calls_own_limit_comes_first() -> None:
+def test_the_calls_own_limit_comes_first():
     rng = random.Random(0)
     policy = RetryPolicy(max_retries=1, autoretry_for={OSError: RetryRule(max_retries=5)})
     assert policy.decide(OSError(), 5, None, rng) is not None
@@ -85,7 +78,7 @@ def test_the_calls_own_limit_comes_first() -> None:
     assert policy.decide(OSError(), 10_000, 0, rng) is not None
 
 
-def test_a_conflict_is_tried_again_without_being_named() -> None:
+def test_a_conflict_is_tried_again_without_being_named():
     rng, conflict = random.Random(0), ConflictError("x")
     policy = RetryPolicy(max_retries=2)
     for tries in (1, 2):
@@ -104,7 +97,7 @@ def test_a_conflict_is_tried_again_without_being_named() -> None:
     assert ruled.after_conflict(conflict, 10, None, rng) is None
 
 
-def test_the_most_specific_class_decides() -> None:
+def test_the_most_specific_class_decides():
     policy = RetryPolicy(
         autoretry_for={
             OSError: 100,
@@ -127,7 +120,7 @@ def test_the_most_specific_class_decides() -> None:
     assert policy.delay(2, ValueError(), rng) == 40
 
 
-def test_the_mro_orders_the_choices() -> None:
+def test_the_mro_orders_the_choices():
     class Both(KeyError, OSError):
         pass
 
@@ -151,7 +144,7 @@ def test_the_mro_orders_the_choices() -> None:
         ("default_retry_delay", 10**400),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused_with_its_name(option: str, value: Any) -> None:
+def test_a_value_that_cannot_be_used_is_refused_with_its_name(option, value):
     with pytest.raises(ConfigurationError, match=option):
         RetryPolicy(**{option: value})
 
@@ -160,6 +153,6 @@ def test_a_value_that_cannot_be_used_is_refused_with_its_name(option: str, value
     "options",
     [{"max_retries": -1}, {"delay": -1}, {"delay": True}, {"backoff": math.nan}, {"delay": 1, "backoff": 2}],
 )
-def test_a_rule_that_cannot_be_used_is_refused(options: Any) -> None:
+def test_a_rule_that_cannot_be_used_is_refused(options):
     with pytest.raises(ConfigurationError, match="RetryRule"):
         RetryRule(**options)
