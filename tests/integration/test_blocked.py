@@ -19,6 +19,8 @@ from fbtasks.worker import drain as draining
 from fbtasks.worker import outcomes
 from fbtasks.worker.outcomes import Outcomes
 
+pytestmark = pytest.mark.emptied
+
 
 @pytest.fixture
 def session(app):
@@ -123,6 +125,7 @@ def test_a_blocked_outcome_is_tried_again_after_a_pause_that_grows(app, session,
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
 
 
+@pytest.mark.usefixtures("url")  # it changes the schema
 def test_what_is_refused_and_what_is_blocked_are_told_apart(app, session, worker, claims, kept):
     execute(app, "CREATE EXCEPTION EX_RULE 'a rule of this database'")
     execute(

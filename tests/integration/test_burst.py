@@ -18,6 +18,8 @@ from fbtasks.testing import drain
 from fbtasks.worker import drain as draining
 from fbtasks.worker import fetcher, loop
 
+pytestmark = pytest.mark.emptied
+
 DONE = Succeeded(keep=False)
 COUNT = "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE = 10"
 

@@ -6,6 +6,8 @@ from support.sql import execute, one, page_fetches, rows
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 
+pytestmark = pytest.mark.emptied
+
 SCHEDULED = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
         WHILE (I < {count}) DO BEGIN

@@ -1,10 +1,13 @@
 """Enqueuing: arguments are checked, many calls are one transaction, and plain SQL can do it."""
 
+import pytest
 from support.sql import execute
 
 from fbtasks.queue import results
 from fbtasks.states import State
 from fbtasks.testing import drain
+
+pytestmark = pytest.mark.emptied
 
 
 def test_from_plain_sql(app, add):

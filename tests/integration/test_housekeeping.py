@@ -16,6 +16,8 @@ from fbtasks.queue.upkeep import housekeeping
 from fbtasks.queue.upkeep.housekeeping import BATCHES, PAUSE, PAUSE_WITH_MORE, Housekeeping
 from fbtasks.worker.claiming import Claiming
 
+pytestmark = pytest.mark.emptied
+
 EXPIRED = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
         WHILE (I < {count}) DO BEGIN
@@ -102,6 +104,7 @@ def test_a_turn_that_looked_at_a_part_of_the_tasks_goes_on_behind_it(app, sessio
     assert cancelled(app) == 2
 
 
+@pytest.mark.usefixtures("url")  # it changes the schema
 def test_a_claim_that_met_a_conflict_begins_again_where_it_began(app, session, noop, wait_for):
     """What its first attempt took was rolled back: the second takes the same, and not what comes after it."""
     execute(app, "CREATE TABLE HELD (N INTEGER)")

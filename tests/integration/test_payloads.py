@@ -55,11 +55,10 @@ def test_cloudpickle_from_end_to_end(project, tmp_path):
             return open, (str(trace), "w")
 
     stranger = FBTasks("stranger", project.url, signing_key="another key", **options)
-    for who, secret in ((stranger, "another signing_key"),):
-        forged = who.send_task("proj.apply", (Trap(), 2))
-        project.run("worker", "-A", "proj", "-c", "1", "--burst")
-        with pytest.raises(ContentDisallowed, match=secret):
-            app.AsyncResult(forged.id).get(timeout=5)
+    forged = stranger.send_task("proj.apply", (Trap(), 2))
+    project.run("worker", "-A", "proj", "-c", "1", "--burst")
+    with pytest.raises(ContentDisallowed, match="another signing_key"):
+        app.AsyncResult(forged.id).get(timeout=5)
     project.write("@app.task\ndef apply(function, value): pass\n")  # a worker that was not told to accept it
     refused = app.send_task("proj.apply", (Trap(), 2))
     log = project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr

@@ -13,6 +13,8 @@ from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.worker.claiming import LOOK_BACK, Claiming
 
+pytestmark = pytest.mark.emptied
+
 
 def test_several_queues_are_served_fairly(app):
     """A backlog of 300 does not starve three tasks of another queue, and both get their turns."""

@@ -4,9 +4,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import pytest
+
 from fbtasks.queue import tasks
 from fbtasks.states import State
 from fbtasks.tasks.call import Failed
+
+pytestmark = pytest.mark.emptied
 
 COUNT = 3_000
 STEP = 20

@@ -5,6 +5,8 @@ from support.draining import drain
 
 from fbtasks import AsyncResult, ConfigurationError, TaskNotFound
 
+pytestmark = pytest.mark.emptied
+
 
 def test_unknown_ids(app, monkeypatch):
     monkeypatch.setattr("fbtasks.queue.notify.outcomes.GRACE", 0.1)

@@ -1,6 +1,10 @@
 """Tasks of one queue that share what a worker has: none is kept from running by what others have waiting."""
 
+import pytest
+
 from fbtasks.queue.operations import pausing
+
+pytestmark = pytest.mark.emptied
 
 
 def plain(app):

@@ -9,6 +9,8 @@ from support.sql import execute, one, rows
 from fbtasks import ConfigurationError, FBTasks, QueueFull, ResultTimeout
 from fbtasks.testing import eager
 
+pytestmark = pytest.mark.emptied
+
 
 def wake(app):
     """Has what is scheduled be due."""
@@ -48,6 +50,7 @@ def test_it_is_scheduled_and_no_try_is_counted(app):
     assert one(app, "SELECT TRY_COUNT FROM QUEUE_HISTORY") == 1
 
 
+@pytest.mark.usefixtures("url")  # it changes the schema
 def test_its_effects_are_undone(app):
     execute(app, "CREATE TABLE NOTE (ID INTEGER)")
 
@@ -87,6 +90,7 @@ def test_it_has_no_place_of_a_limit_meanwhile_and_keeps_that_of_its_queue(app):
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
+@pytest.mark.usefixtures("url")  # it changes the schema
 def test_of_a_run_of_changes_what_was_done_stays_done(app):
     seen = []
 

@@ -10,6 +10,8 @@ from fbtasks.queue.operations import tasks as services
 from fbtasks.tasks.call import Failed, Finished
 from fbtasks.testing import eager
 
+pytestmark = pytest.mark.emptied
+
 
 def test_on_retry(url):
     heard = []

@@ -18,6 +18,8 @@ from fbtasks.queue.shares import Share, parse_shares
 from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.pools.solo import SoloExecutor
 
+pytestmark = pytest.mark.emptied
+
 
 def loop(app, text, executor=None, **more):
     shares = parse_shares(text, [])

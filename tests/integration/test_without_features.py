@@ -1,4 +1,4 @@
-"""An app without features, and a database that has none: the life of a task. Then another app brings its own."""
+"""An app without features, and a database that has none. Then another app brings its own."""
 
 import shutil
 from contextlib import closing
@@ -69,38 +69,6 @@ def test_nothing_of_a_feature_is_there(bare):
     assert one(bare, "SELECT COUNT(*) FROM QUEUE_FEATURE") == 0
     with bare.connect() as connection, pytest.raises(Exception, match="this database has no feature sources"):
         connection.execute_immediate("EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('paid')")
-
-
-def test_a_task_lives_there(bare):
-    tries = []
-
-    @bare.task(name="flaky", max_retries=1, default_retry_delay=0, autoretry_for=(ValueError,))
-    def flaky(least):
-        tries.append(least)
-        if len(tries) < least:
-            raise ValueError(least)
-        return len(tries)
-
-    task = bare.tasks["add"]
-    plain, later, named = (
-        task.delay(1, 2),
-        task.apply_async((3, 4), countdown=0.01),
-        task.apply_async((1, "b"), task_id="mine"),
-    )
-    many, retried, cancelled = (
-        task.delay_many([(1, 1), (2, 2)]),
-        flaky.delay(2),
-        task.apply_async((1, 1), countdown=3600),
-    )
-    (enqueued,) = execute(bare, "SELECT ID FROM FBTASKS.ENQUEUE('add', '[5, 6]')")[0]
-    assert cancelled.cancel()
-    waiting = (plain, later, named, *many, retried, bare.AsyncResult(str(enqueued)))
-    while not all(each.ready() for each in waiting):
-        drain(bare)
-    assert [each.get(timeout=0) for each in (plain, later, *many, retried)] == [3, 7, 2, 4, 2]
-    assert bare.AsyncResult(str(enqueued)).get(timeout=0) == 11
-    assert named.failed()
-    assert cancelled.status == "REVOKED"
 
 
 def test_another_app_brings_its_features_while_it_goes_on(bare, whole, monkeypatch):
