@@ -380,10 +380,10 @@ def session(app):
 
 @pytest.fixture
 def claim(session):
-    """Claims as worker 1 does."""
+    """Claims as worker 1 does, or another one."""
 
-    def claim(most=100, queue="default", **options):
-        return session.run(lambda t: tasks.claim(t, 1, queue, most, **options))
+    def claim(most=100, queue="default", worker=1, **options):
+        return session.run(lambda t: tasks.claim(t, worker, queue, most, **options))
 
     return claim
 

@@ -1,7 +1,5 @@
 """Statements that a user types, on the engine itself: what may be run, and that nothing stays open behind it."""
 
-import threading
-
 import pytest
 from support.sql import one, rows
 
@@ -75,16 +73,14 @@ def test_no_transaction_is_open_between_statements(app, statements):
     assert one(app, "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = ?", found) == 1
 
 
-@pytest.mark.parametrize(
-    ("statement", "what"),
-    [("COMMIT", "commit"), ("ROLLBACK", "roll back"), ("SET TRANSACTION", "begin"), ("SAVEPOINT A", "go back to")],
-)
-def test_transactions_cannot_be_ruled(statements, statement, what):
-    with pytest.raises(DatabaseError) as caught:
-        statements(write=True).run(statement)
-    assert str(caught.value) == (
-        f"each statement is a transaction of its own, and is committed when it has run: there is nothing to {what}."
-    )
+def test_transactions_cannot_be_ruled(statements):
+    prompt = statements(write=True)
+    for statement, what in (("COMMIT", "commit"), ("SET TRANSACTION", "begin"), ("SAVEPOINT A", "go back to")):
+        with pytest.raises(DatabaseError) as caught:
+            prompt.run(statement)
+        assert str(caught.value) == (
+            f"each statement is a transaction of its own, and is committed when it has run: there is nothing to {what}."
+        )
 
 
 def test_rows_are_read_to_the_end_where_that_changes_something(app, statements):
@@ -97,27 +93,6 @@ def test_rows_are_read_to_the_end_where_that_changes_something(app, statements):
     assert found == Answer(("I",), ((1,), (2,)), 5, 5)
     found = statements(write=False).run("SELECT ID FROM QUEUE_TASK_ID ORDER BY ID", 2)
     assert found == Answer(("ID",), ((1,), (2,)), None, 0)
-
-
-def test_a_statement_is_cancelled(statements, wait_for):
-    prompt = statements(write=True)
-    errors = []
-
-    def run():
-        try:
-            prompt.run("EXECUTE BLOCK AS BEGIN WHILE (TRUE) DO BEGIN END END")
-        except DatabaseError as error:
-            errors.append(str(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-
-    def cancelled():
-        prompt.cancel()  # it may not have begun
-        return errors
-
-    assert wait_for(cancelled) == ["the statement was cancelled, and nothing of it remains."]
-    thread.join()
 
 
 def test_text_that_is_not_utf8_names_the_remedy(app, statements):

@@ -4,7 +4,7 @@ import pytest
 from firebird.driver import DatabaseError
 from support.sql import execute, one
 
-from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError
+from fbtasks.errors import EnqueueError, FBTasksError
 from fbtasks.features.sources import managing as subscriptions
 
 HALF = "\ud800"
@@ -59,20 +59,3 @@ def test_half_a_letter_in_a_condition_is_refused_in_our_words(app):
 def test_half_a_letter_in_an_order_key_is_refused_in_our_words(app):
     with pytest.raises(EnqueueError):
         app.raise_event("paid", 1, order_key=f"key {HALF}")
-
-
-def test_half_a_letter_in_a_cron_expression_is_refused_in_our_words(app):
-    with pytest.raises(ConfigurationError) as refused:
-        app.add_periodic("note", cron=f"0 0 * * {HALF}")
-    assert "has 5 fields, and needs 5" not in str(refused.value)
-
-
-def test_a_task_of_eleven_limits_is_enqueued_or_refused_in_our_words(app):
-    names = [f"limit {number}" for number in range(11)]
-    for name in names:
-        app.limit(name, at_once=1)
-    try:
-        task = app.task(name="limited", limits=dict.fromkeys(names))(lambda: None)
-    except FBTasksError:
-        return
-    task.delay()

@@ -34,12 +34,6 @@ def test_claimed_tasks_are_deleted_or_moved_to_the_history(app, bench):
     assert states(app, "QUEUE_HISTORY", bench.queue) == [10, 10]
 
 
-def test_numbered_calls_have_one_number_each(app, bench):
-    bench.insert("stamp", 3, numbered=True)
-    query = f"SELECT CAST(PAYLOAD AS VARCHAR(20)) FROM QUEUE_TASK WHERE QUEUE = '{bench.queue}' ORDER BY ID"
-    assert [row[0] for row in execute(app, query)] == ["[[0],{}]", "[[1],{}]", "[[2],{}]"]
-
-
 def test_it_deletes_what_it_wrote_and_nothing_else(app, bench):
     bench.insert("noop", 3)
     bench.fill_history("noop", 3)
@@ -47,11 +41,3 @@ def test_it_deletes_what_it_wrote_and_nothing_else(app, bench):
         bench.clear()
     assert states(app, "QUEUE_TASK", bench.queue) == states(app, "QUEUE_HISTORY", bench.queue) == []
     assert states(app, "QUEUE_TASK", "default") == [0]
-
-
-@pytest.mark.no_database
-def test_facts(bench):
-    """Those of a database as fbtasks creates it."""
-    version, page_size, buffers, forced = bench.facts()
-    assert version.startswith("5.")
-    assert (page_size >= 8192, buffers > 0, forced, bench.conflicts()) == (True, True, True, 0)

@@ -4,13 +4,12 @@ import logging
 import threading
 from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
 from support.draining import drain
+from support.registering import register
 from support.sql import execute, held, one, rows
 
-from fbtasks.errors import ConflictError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
@@ -18,8 +17,9 @@ from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
 from fbtasks.tasks.call import RELEASED, Finished, Reason, Requeue, Succeeded
 from fbtasks.worker import drain as draining
 from fbtasks.worker import outcomes
-from fbtasks.worker.duties import Attempts
 from fbtasks.worker.outcomes import Outcomes
+
+pytestmark = pytest.mark.emptied
 
 
 @pytest.fixture
@@ -31,9 +31,8 @@ def session(app):
 
 
 @pytest.fixture
-def worker(session):
-    facts = {"name": "w", "host": "here", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "threads"}
-    return session.run(lambda t: processes.register(t, "worker", lease=30.0, concurrency=2, version="1", **facts))
+def worker(app):
+    return register(app)
 
 
 def retry(transaction, number):
@@ -126,6 +125,7 @@ def test_a_blocked_outcome_is_tried_again_after_a_pause_that_grows(app, session,
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
 
 
+@pytest.mark.usefixtures("url")  # it changes the schema
 def test_what_is_refused_and_what_is_blocked_are_told_apart(app, session, worker, claims, kept):
     execute(app, "CREATE EXCEPTION EX_RULE 'a rule of this database'")
     execute(
@@ -141,24 +141,22 @@ def test_what_is_refused_and_what_is_blocked_are_told_apart(app, session, worker
     assert kept.kept == 1
 
 
-@pytest.mark.parametrize(
-    "outcome",
-    [Succeeded(keep=False), Requeue(Reason.RETRY, 0, "again"), RELEASED],
-    ids=["done", "retried", "released"],
-)
 def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_waited_for(
-    app, session, worker, claims, kept, outcome
+    app, session, worker, claims, kept
 ):
-    claim = claims[0]
-    assert session.run(lambda t: tasks.revoke(t, claim.id)) == "requested"
-    end_all(kept, [claim], outcome)
-    with held(app, "QUEUE_CANCEL", claim.id):
+    done, again, released, lost, *_ = (claim.id for claim in claims)
+    for number in (done, again, released, lost):
+        assert session.run(lambda t, n=number: tasks.revoke(t, n)) == "requested"
+    outcomes = (Succeeded(keep=False), Requeue(Reason.RETRY, 0, "again"), RELEASED)
+    for claim, outcome in zip(claims, outcomes, strict=False):
+        end_all(kept, [claim], outcome)
+    with held(app, "QUEUE_CANCEL", done, again, released, lost):
         kept.record(session, worker)
         assert not kept.kept
         beat(session, worker)
-    assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE ID = ?", claim.id) == [(0,)]
-    ended = rows(app, "SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?", claim.id)
-    assert ended == ([] if isinstance(outcome, Succeeded) else [(12,)])
+        execute(app, "DELETE FROM QUEUE_PROCESS")
+        assert release_orphans(session, 0) == len(claims) - 3
+    assert rows(app, "SELECT ID, STATE FROM QUEUE_HISTORY ORDER BY ID") == [(again, 12), (released, 12), (lost, 12)]
     beat(session, worker)
     assert rows(app, "SELECT ID FROM QUEUE_CANCEL") == []
 
@@ -183,21 +181,10 @@ def test_a_heartbeat_waits_for_no_row(app, session, worker):
     assert rows(app, "SELECT ID FROM QUEUE_CANCEL") == []
     assert one(app, "SELECT SUM(CONFLICTS) FROM QUEUE_STAT") == 2
     assert not beat(session, worker + 1).alive
-
-
-def test_a_consumers_heartbeat_waits_for_no_row(app, session):
-    facts = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0}
-    consumer = session.run(lambda t: processes.register(t, "consumer", **facts))
-
-    def beat():
-        reply = session.run(lambda t: processes.heartbeat(t, "consumer", consumer, lease=30.0), attempts=1)
-        return reply.alive, reply.renewed
-
+    consumer = register(app, "consumer")
     with held(app, "QUEUE_PROCESS", consumer):
-        assert beat() == (True, False)
-    assert beat() == (True, True)
-    session.call("FBTASKS_WORKER.UNREGISTER", consumer)
-    assert beat() == (False, False)
+        reply = session.run(lambda t: processes.heartbeat(t, "consumer", consumer, lease=30.0), attempts=1)
+        assert (reply.alive, reply.renewed) == (True, False)
 
 
 def test_what_a_worker_holds_that_was_taken_for_dead_is_no_orphan_to_itself(app, session, worker, claims):
@@ -205,14 +192,6 @@ def test_what_a_worker_holds_that_was_taken_for_dead_is_no_orphan_to_itself(app,
     assert release_orphans(session, worker) == 0
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 2 AND WORKER_ID = ?", worker) == len(claims)
     assert release_orphans(session, worker + 1) == len(claims)
-
-
-def test_what_a_dead_worker_held_is_taken_back_though_a_request_to_cancel_it_is_held(app, session, claims):
-    assert session.run(lambda t: tasks.revoke(t, claims[0].id)) == "requested"
-    execute(app, "DELETE FROM QUEUE_PROCESS")
-    with held(app, "QUEUE_CANCEL", claims[0].id):
-        assert release_orphans(session, 0) == 20
-    assert rows(app, "SELECT ID, STATE FROM QUEUE_HISTORY") == [(claims[0].id, 12)]
 
 
 def test_maintenance_leaves_what_another_transaction_holds_for_the_next_time(
@@ -228,24 +207,6 @@ def test_maintenance_leaves_what_another_transaction_holds_for_the_next_time(
     assert rows(app, "SELECT STATE FROM QUEUE_HISTORY WHERE STATE = 12") == [(12,)]  # the other parts are done
     Housekeeping(settings).turn(session)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE = 10") == 0
-
-
-def test_what_is_hindered_is_left_alone_for_a_while_that_grows(monkeypatch, caplog):
-    now, calls = [1000.0], []
-    monkeypatch.setattr("fbtasks.timing.monotonic", lambda: now[0])
-    attempts = Attempts("this")
-
-    def act():
-        calls.append(now[0])
-        if len(calls) < 4:
-            raise ConflictError("held")
-
-    while len(calls) < 5:
-        if now[0] >= attempts.until:
-            attempts.attempt(act)
-        now[0] += 0.1
-    assert [round(after - before, 1) for before, after in pairwise(calls)] == [0.2, 0.4, 0.8, 0.1]
-    assert caplog.text.count("in the way of this: held") == 1
 
 
 def test_a_burst_waits_for_what_another_transaction_holds_and_says_so(app, wait_for, monkeypatch, caplog):

@@ -18,6 +18,8 @@ from fbtasks.testing import drain
 from fbtasks.worker import drain as draining
 from fbtasks.worker import fetcher, loop
 
+pytestmark = pytest.mark.emptied
+
 DONE = Succeeded(keep=False)
 COUNT = "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE = 10"
 
@@ -51,56 +53,36 @@ def left(caplog):
     return [record.getMessage() for record in caplog.records if record.getMessage().startswith("Left in")]
 
 
-def test_it_waits_for_tokens_and_for_quiet(app, make):
-    app.limit("sms", rate="50/s", burst=1)
-    make(limits={"sms": None}).delay_many([(n,) for n in range(3)])
-    quiet = make("quiet", unique=Unique(conflict=debounce(0.2)))
-    for _ in range(3):
-        quiet.delay(1)
-    drain(app)
-    assert one(app, COUNT) == 4
-
-
-def test_the_next_token_is_looked_for_when_it_comes(app, make, monkeypatch):
+def test_it_waits_for_tokens_and_for_quiet_and_looks_when_they_come(app, make, monkeypatch):
     """Whatever the pause between two polls, also in the worker that serves others meanwhile."""
     for module in (loop, fetcher):
         monkeypatch.setattr(module, "POLL_FIRST", 600.0)
     monkeypatch.setattr(fetcher, "POLL_LAST", 600.0)
     app.limit("sms", rate="50/s", burst=1)
-    make(limits={"sms": None}).delay_many([(n,) for n in range(5)])
+    make(limits={"sms": None}).delay_many([(n,) for n in range(4)])
+    quiet = make("quiet", unique=Unique(conflict=debounce(0.2)))
+    for _ in range(3):
+        quiet.delay(1)
     began = time.monotonic()
     drain(app)
     assert one(app, COUNT) == 5
     assert time.monotonic() - began < 300
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_it_waits_for_a_place_that_another_worker_gives_back(app, make, other, waits, several):
+def test_it_waits_for_a_place_that_another_worker_gives_back(app, make, other, waits):
     app.limit("one", at_once=1)
     app.limit("two", at_once=2)
-    make(limits={"one": None, "two": None} if several else {"one": None}).delay_many([(1,), (2,)])
+    make(limits={"one": None, "two": None}).delay_many([(1,), (2,)])
     assert len(other.claim()) == 1
     waits(other.end)
     assert one(app, COUNT) == 1
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
-def test_it_waits_for_a_place_of_the_queue(app, make, other, waits):
-    app.queue("default", at_once=1)
-    with app.database.session() as session:
-        app.features["limits"].deploy(session)
-    make().delay_many([(1,), (2,)])
-    assert len(other.claim()) == 1
-    waits(other.end)
-    assert one(app, COUNT) == 1
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_it_waits_for_a_step_that_another_worker_runs(app, make, other, waits, nested):
+def test_it_waits_for_a_step_that_another_worker_runs(app, make, other, waits):
     first, last = make("first"), make("last")
-    before = group(first.si(), group(first.si(), first.si())) if nested else first.si()
-    (before | last.si()).delay()
-    assert len(other.claim()) == (3 if nested else 1)
+    (group(first.si(), group(first.si(), first.si())) | last.si()).delay()
+    assert len(other.claim()) == 3
     waits(other.end)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE NAME = 'last' AND STATE = 10") == 1
 

@@ -14,6 +14,7 @@ from fbtasks import FBTasks
 from fbtasks.database.operations import adopt
 from fbtasks.database.schema import numbered
 from fbtasks.firebird import connections, library
+from fbtasks.firebird.identity import file_of
 from fbtasks.queue.register import processes
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
@@ -101,7 +102,8 @@ def test_no_worker_reads_the_monitoring_tables_when_it_starts(app):
     few = 3_000  # bytes of some blocks without content; with it they are as many for one connection
 
     def used():
-        (path,) = Path(library.lock_directory(app.settings.url)).glob("fb_monitor_*")
+        file = file_of(app.settings.url, None).hex()  # others may be open
+        path = Path(library.lock_directory(app.settings.url)) / f"fb_monitor_{file}"
         return struct.unpack_from("<I", path.read_bytes(), 80)[0]  # as Monitoring.h of Firebird 5 has it
 
     with app.database.session() as session:

@@ -11,16 +11,6 @@ from support.draining import drain
 from fbtasks import FBTasks, TaskDefinitionError, UnknownQueueError, task
 
 
-def test_definitions(app):
-    app.task(name="one")(lambda: 1)
-    with pytest.raises(TaskDefinitionError, match="'one'"):
-        app.task(name="one")(lambda: 2)
-    with pytest.raises(TaskDefinitionError, match="'retrys'"):
-        app.task(retrys=1)
-    with pytest.raises(TaskDefinitionError, match="belongs to no app"):
-        task(lambda: 1).delay()
-
-
 def test_declared_queues(url):
     app = FBTasks("strict", url, queues=["default", "mail"])
     with pytest.raises(UnknownQueueError, match="'mial'"):

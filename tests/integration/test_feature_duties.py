@@ -58,12 +58,6 @@ def run(url):
     return run
 
 
-def test_one_that_raises_is_logged_and_all_else_goes_on(run, caplog):
-    run(lambda session: {}["missing"])
-    assert "doing it raised KeyError: 'missing'. It is tried again; all else goes on." in caplog.text
-    assert "Traceback" in caplog.text
-
-
 def test_the_lease_is_renewed_while_one_takes_long(app, run):
     lives = []
 
@@ -130,19 +124,6 @@ def test_a_worker_that_ends_waits_for_one_apart_as_long_as_it_may(working, wait_
     assert seen == ["begun", True]
     loop.close()
     assert "has not ended" not in caplog.text
-
-
-def test_a_burst_waits_for_one_apart(url):
-    seen = []
-
-    def act(session):
-        time.sleep(1.0)
-        seen.append(session.read("now") is not None)
-
-    app = FBTasks("test", url, auto_migrate=True, features=[*FEATURES, Busy(act, apart=True)])
-    with closing(app), opened(app, burst=True) as loop:
-        loop.run(listen=False)
-    assert seen == [True]
 
 
 class Four(SoloExecutor):

@@ -34,9 +34,8 @@ def used(session):
     return info.get_info(DbInfoCode.PAGES_USED) * info.page_size
 
 
-@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("value", ["result", "payload"])
-def test_tasks(app, size, value, rounds):
+def test_tasks(app, size, value):
     large = os.urandom(SIZE // 2).hex()
 
     @app.task(name="t", ignore_result=value == "payload")
@@ -45,7 +44,7 @@ def test_tasks(app, size, value, rounds):
 
     keeping = Housekeeping(app.settings)
     with app.database.session() as session:
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             t.delay_many([(large,) if value == "payload" else () for _ in range(LIVE)])
             drain(app)
             execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-3 DAY TO FINISH_TIME)")

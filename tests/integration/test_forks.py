@@ -1,7 +1,6 @@
 """A program that forks: what the child may not use is refused, and the parent loses nothing."""
 
 import pytest
-from support.variants import slow
 
 
 @pytest.mark.embedded
@@ -29,9 +28,8 @@ def test_a_fork_with_open_connections_is_refused_and_loses_nothing(app, project)
 
 @pytest.mark.no_database
 @pytest.mark.embedded
-@pytest.mark.parametrize("who", ["app", slow("FBTasks('b')")])
-def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(project, who):
-    out = project.python(f"""
+def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(project):
+    out = project.python("""
         import os, signal, sys, threading, time, traceback
         from fbtasks import FBTasks, ForkError
         from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
@@ -48,7 +46,7 @@ def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(proje
             if child == 0:
                 signal.alarm(20)
                 try:
-                    {who}.connect()
+                    app.connect()
                 except ForkError:
                     os._exit(7)
                 os._exit(0)

@@ -40,14 +40,13 @@ def peak(project, *arguments):
 
 
 @pytest.mark.embedded
-@pytest.mark.parametrize("count", [4_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_a_long_list_takes_no_more_memory_than_a_short_one(project, app, count):
+def test_a_long_list_takes_no_more_memory_than_a_short_one(project, app):
+    count = 4_000
     app.migrate()
     execute(app, MANY.format(count=count))
     few, _ = peak(project)
     lines, shown = peak(project, "--limit", str(count))
     rows, written = peak(project, "--limit", str(count), "--json")
-    print(few, lines, rows)
     assert lines < few + 20
     assert rows < few + 20
     assert max(lines, rows) < 100
@@ -55,9 +54,3 @@ def test_a_long_list_takes_no_more_memory_than_a_short_one(project, app, count):
     found = json.loads(written)
     assert len({row["id"] for row in found}) == count
     assert written == json.dumps(found, indent=2) + "\n"
-
-
-@pytest.mark.embedded
-def test_a_list_of_nothing_is_one_in_json_too(project, app):
-    app.migrate()
-    assert peak(project, "--json")[1] == "[]\n"

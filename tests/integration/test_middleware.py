@@ -1,19 +1,15 @@
 """Middleware: around the enqueueing of calls and the runs of tasks, in every way in which both happen."""
 
 import asyncio
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from support.children import child_executor
 from support.draining import drain
 from support.feeding import subscribe
 from support.recorded import capture, inserts
 from support.sql import execute, one
 
-from fbtasks import ConfigurationError, EnqueueError, FBTasks, TaskDefinitionError, TaskFailure, current_request
-from fbtasks.tasks.call import Claim, Succeeded
+from fbtasks import ConfigurationError, EnqueueError, TaskDefinitionError, TaskFailure, current_request
 from fbtasks.testing import eager
 
 pytestmark = pytest.mark.emptied
@@ -53,6 +49,20 @@ def test_the_first_is_the_outermost(app):
     drain(app)
     assert heard == ["outer begins", "inner begins", "run 4", "inner ends", "outer ends"]
     assert result.get(timeout=5) == 8
+    heard.clear()
+    effect = app.task(name="effect", transactional=True)(lambda: heard.append("effect"))
+    with app.connect() as connection:
+        effect.using(connection).delay()
+        connection.commit()
+    drain(app)
+    assert heard == [
+        "outer sends effect()", "inner sends effect()",
+        "outer begins", "inner begins", "effect", "inner ends", "outer ends",
+    ]  # fmt: skip
+    heard.clear()
+    with eager(app):
+        assert double.delay(2).get() == 4
+    assert heard[1:] == ["inner sends double(2,)", "outer begins", "inner begins", "run 2", "inner ends", "outer ends"]
     heard.clear()
     assert double(3) == 6  # a plain call is not the queue's
     assert heard == ["run 3"]
@@ -142,25 +152,6 @@ def test_a_call_that_is_stopped_is_not_enqueued(app):
     assert one(app, "SELECT TRY_COUNT FROM QUEUE_HISTORY WHERE ID = ?", int(failing.id)) == 2
 
 
-@pytest.mark.usefixtures("url")
-def test_in_the_transaction_of_a_connection_and_in_a_transactional_task(app):
-    execute(app, "CREATE TABLE NOTE (ID INTEGER)")
-    heard = noted(app, "m")
-
-    @app.task(name="effect", transactional=True, bind=True)
-    def effect(self, number):
-        self.connection.execute_immediate(f"INSERT INTO NOTE VALUES ({number})")
-
-    with app.connect() as connection:
-        effect.using(connection).delay(1)
-        connection.rollback()
-        effect.using(connection).delay(2)
-        connection.commit()
-    drain(app)
-    assert one(app, "SELECT SUM(ID) FROM NOTE") == 2
-    assert heard == ["m sends effect(1,)", "m sends effect(2,)", "m begins", "m ends"]
-
-
 def test_a_task_that_a_source_feeds(app):
     heard = noted(app, "m")
     app.on_change("T", insert=True, name="fed", batch=None)(lambda change: heard.append(change.new["N"]))
@@ -170,69 +161,6 @@ def test_a_task_that_a_source_feeds(app):
     assert heard == ["m begins", 0, "m ends", "m begins", 1, "m ends"]
 
 
-def test_eager_calls(tmp_path):
-    app = FBTasks("eager", f"firebird://{tmp_path}/none.fdb")
-    heard = noted(app, "m")
-    double = app.task(name="double")(lambda n: 2 * n)
-
-    @app.task(name="slow")
-    async def slow(n):
-        await asyncio.sleep(0)
-        return n
-
-    with eager(app):
-        assert double.delay(1).get() == 2
-        assert [result.get() for result in double.delay_many([(1,), (2,)])] == [2, 4]
-        assert slow.delay(5).get() == 5
-    assert heard.count("m begins") == heard.count("m ends") == 4
-    app.close()
-
-
-def test_the_example_of_the_page(capsys):
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "middleware.md").read_text()
-    names = {}
-    exec(page.partition("```python\n")[2].partition("```")[0], names)
-    with eager(names["app"]):
-        assert names["report"].delay("monday").get() == "monday for ACME"
-    assert capsys.readouterr().out.startswith("report took 0.0")
-
-
-SOURCE = """
-    import asyncio, contextvars
-    bound = contextvars.ContextVar("bound", default=None)
-
-    @app.middleware
-    class Binding:
-        async def around_run(self, request, next):
-            token = bound.set(request.id)
-            try:
-                return ["around", await next(request)]
-            finally:
-                bound.reset(token)
-
-    @app.task
-    def plain(): return bound.get() == current_request().id
-
-    @app.task
-    async def coroutine():
-        await asyncio.sleep(0.01)
-        return bound.get() == current_request().id
-"""
-
-
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
-def test_in_child_processes(pool, project, monkeypatch, wait_for):
-    with child_executor(project, monkeypatch, SOURCE, pool, places=2) as executor:
-        wait_for(lambda: executor.collect() or executor.free() >= 2)
-        payload = json.dumps([[], {}]).encode()
-        for number, name in enumerate(("proj.plain", "proj.coroutine"), 1):
-            claim = Claim(number, 99, name, "q", content_type="application/json", payload=payload)
-            assert executor.submit([claim]) == []
-        ended = []
-        wait_for(lambda: ended.extend(executor.collect()) or len(ended) == 2)
-    assert [(type(each.outcome), each.outcome.result) for each in ended] == [(Succeeded, b'["around",true]')] * 2
-
-
 class NoneOfBoth:
     pass
 
@@ -240,11 +168,6 @@ class NoneOfBoth:
 class Misspelt:
     def around_enque(self, call, next):
         return next(call)
-
-
-class TooFew:
-    def around_run(self, request):
-        return None
 
 
 class Needs:
@@ -265,7 +188,6 @@ class Waits:
     [
         (NoneOfBoth, "NoneOfBoth is no middleware: it has neither around_enqueue"),
         (Misspelt, "has around_enque, which is called by nothing. Did you mean 'around_enqueue'"),
-        (TooFew, r"around_run of TooFew is to be called as around_run\(request, next\): too many positional"),
         (Needs, r"Needs cannot be made without arguments .*app.middleware\(Needs\(...\)\)"),
         (Waits, "around_enqueue of Waits is a coroutine function"),
     ],

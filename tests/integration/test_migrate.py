@@ -66,46 +66,21 @@ def test_a_database_older_than_firebird_5_is_refused(monkeypatch, version, ok):
     assert closed == [1]
 
 
+@pytest.mark.embedded
 @pytest.mark.no_database
-@pytest.mark.parametrize("auto", [True, False])
-def test_auto_migrate(url, auto):
-    bare = url if url.startswith("firebird:///") else None
-    if bare is None:
-        pytest.skip("the fixture has migrated the database already")
-    connections.connect(DatabaseURL.parse(url), create=True).close()
-    app = FBTasks("a", url, auto_migrate=auto)
-    make = app.task(name="t")(lambda: 1)
-    if auto:
-        assert make.delay().status == "PENDING"
-    else:
-        with pytest.raises(SchemaError) as caught:
-            make.delay()
-        assert str(caught.value) == f"{app.settings.url} has no queue yet. Run: fbtasks migrate --url URL"
-        assert app.migrate()
-        assert make.delay().id == "1"
-    app.close()
-
-
-@pytest.mark.embedded
-def test_a_foreign_table_is_left_alone(tmp_path):
-    url = f"firebird://{tmp_path}/theirs.fdb"
-    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
-        connection.execute_immediate("CREATE TABLE QUEUE_TASK (X INTEGER)")
-        connection.commit()
+def test_a_queue_is_made_beside_other_tables_but_not_in_their_place_nor_unasked(url, tmp_path):
+    for path, table in ((url, "CUSTOMER"), (f"firebird://{tmp_path}/theirs.fdb", "QUEUE_TASK")):
+        with connections.connect(DatabaseURL.parse(path), create=True, page_size=4096) as connection:
+            connection.execute_immediate(f"CREATE TABLE {table} (X INTEGER)")
+            connection.commit()
     with pytest.raises(SchemaError, match="QUEUE_TASK"):
-        FBTasks("a", url).task(name="t")(lambda: 1).delay()
-
-
-@pytest.mark.embedded
-def test_small_pages_and_other_tables_will_do(tmp_path):
-    url = f"firebird://{tmp_path}/small.fdb"
-    with connections.connect(DatabaseURL.parse(url), create=True, page_size=4096) as connection:
-        connection.execute_immediate("CREATE TABLE CUSTOMER (ID INTEGER)")
-        connection.commit()
-        assert connection.info.page_size == 4096
-    app = FBTasks("a", url)
-    assert app.task(name="t")(lambda: 1).delay().status == "PENDING"
-    app.close()
+        FBTasks("a", f"firebird://{tmp_path}/theirs.fdb").send_task("t")
+    with closing(FBTasks("a", url, auto_migrate=False)) as app:
+        with pytest.raises(SchemaError) as caught:
+            app.send_task("t")
+        assert str(caught.value) == f"{app.settings.url} has no queue yet. Run: fbtasks migrate --url URL"
+    with closing(FBTasks("a", url)) as app:
+        assert app.send_task("t").id == "1"
 
 
 def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):

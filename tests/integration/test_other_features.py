@@ -11,14 +11,14 @@ from datetime import timedelta
 import pytest
 from support.auditing import FOLDER, Audit
 from support.programs import command_line
-from support.sql import execute, one, rows
+from support.registering import register
+from support.sql import adopt, execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
 from fbtasks.database import generations, operations
 from fbtasks.feature import Feature
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as service
-from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.testing import drain
 
@@ -47,18 +47,32 @@ def audited(url, *features, name="audited"):
     return app
 
 
+@pytest.fixture(scope="module")
+def audited_file(template, tmp_path_factory):
+    """A database that has the feature, which tests get a copy of."""
+    path = tmp_path_factory.mktemp("audited") / "queue.fdb"
+    shutil.copyfile(template, path)
+    with closing(audited(f"firebird://{path}")) as app:
+        app.migrate()
+    return path
+
+
 @pytest.fixture
-def with_audit(url, app):
-    """An app with the feature, on a database that others have made."""
+def with_audit(url, app, audited_file):
+    """An app with the feature, on a database that others have made and that has it by now."""
     app.close()
+    if app.settings.url.embedded:
+        shutil.copyfile(audited_file, app.settings.url.database)
+        with closing(FBTasks("adopting", url)) as adopting, adopting.database.session() as session:
+            adopt(session)
     with closing(audited(url)) as made:
+        made.migrate()
         yield made
 
 
 @pytest.fixture
 def without(with_audit, url):
     """Another app on that database, which lacks the feature."""
-    with_audit.migrate()
     with closing(FBTasks("without", url)) as app:
         app.task(name="add")(add)
         app.task(name="fail")(fail)
@@ -94,18 +108,10 @@ def extras(app):
     return one(app, "SELECT COUNT(*) FROM QUEUE_EXTRA")
 
 
-def test_an_app_without_the_feature_changes_nothing_of_it(with_audit, without):
-    number = one(with_audit, GENERATION)
-    assert number == 2
+def test_an_app_without_the_feature_changes_nothing_of_it(with_audit, without, monkeypatch):
+    """Neither with a migration that has nothing to do, nor with one that makes the next generation."""
     without.migrate()
-    assert one(with_audit, GENERATION) == number
-    result = with_audit.tasks["add"].delay(1, 2)
-    drain(with_audit)
-    assert result.get(timeout=0) == 3
-    assert trail(with_audit, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
-
-
-def test_the_next_generation_of_an_app_without_it_calls_it(with_audit, without, monkeypatch):
+    assert one(with_audit, GENERATION) == 2
     more = (*generations.packages.triggers(), "COMMENT ON TABLE QUEUE_TASK IS 'later'")
     monkeypatch.setattr(generations.packages, "triggers", lambda *_: more)
     generations.fingerprint.cache_clear()
@@ -113,9 +119,15 @@ def test_the_next_generation_of_an_app_without_it_calls_it(with_audit, without, 
     generations.fingerprint.cache_clear()
     assert one(without, GENERATION) == 3
     with_audit.close()
-    result = with_audit.tasks["add"].delay(1, 2)
+    task = with_audit.tasks["add"]
+    results = [task.delay(1, 2), *task.delay_many([(1, 2), (3, 4)])]
+    with closing(with_audit.connect()) as connection:
+        results.append(task.using(connection).delay(5, 6))
+        connection.commit()
     drain(with_audit)
-    assert trail(with_audit, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
+    assert results[0].get(timeout=0) == 3
+    for result in results:
+        assert trail(with_audit, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
 
 
 def test_its_hooks_are_called_whoever_ends_the_task(with_audit, without):
@@ -160,7 +172,6 @@ def test_tasks_of_which_it_says_nothing_meet_none_of_its_hooks(with_audit, witho
 
 
 def test_a_step_that_ends_because_of_another_one_is_told_of(with_audit):
-    with_audit.migrate()
     step = chain(
         with_audit.tasks["fail"].si(), with_audit.tasks["add"].si(1, 2), with_audit.tasks["add"].si(3, 4)
     ).delay()
@@ -173,19 +184,7 @@ def test_a_step_that_ends_because_of_another_one_is_told_of(with_audit):
     assert trail(with_audit, step)[2:] == [("ended", State.CANCELLED)]
 
 
-def test_each_way_to_enqueue_takes_it_along(with_audit):
-    with_audit.migrate()
-    task = with_audit.tasks["add"]
-    many = task.delay_many([(1, 2), (3, 4)])
-    with closing(with_audit.connect()) as connection:
-        mine = task.using(connection).delay(5, 6)
-        connection.commit()
-    drain(with_audit)
-    for result in (*many, mine):
-        assert trail(with_audit, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
-
-
-def test_a_worker_without_it_parks_the_task_and_says_why(with_audit, without, caplog):
+def test_a_worker_without_it_parks_the_task_and_says_why(with_audit, without, url, caplog):
     waiting, plain = with_audit.tasks["add"].delay(1, 2), without.tasks["add"].delay(3, 4)
     drain(without)
     assert plain.get(timeout=0) == 7
@@ -195,33 +194,23 @@ def test_a_worker_without_it_parks_the_task_and_says_why(with_audit, without, ca
     assert found.row.state is State.PARKED
     assert found.row.error_msg == "it needs the feature audit"
     assert found.why[0].startswith("it needs the feature audit, which no worker has, and it is parked. Start one")
-    drain(without)
-    assert state(without, waiting) == State.PARKED
-    drain(with_audit)
-    assert waiting.get(timeout=0) == 3
-
-
-def test_a_parked_task_of_the_same_name_is_taken_by_a_worker_without_it(with_audit, without, url):
-    waiting, unknown = with_audit.tasks["add"].delay(1, 2), without.tasks["add"].delay(3, 4)
+    unknown = without.tasks["add"].delay(3, 4)
     with closing(FBTasks("knows nothing", url)) as other:
         drain(other)
-    assert {state(without, each) for each in (waiting, unknown)} == {State.PARKED}
     drain(without)
     assert unknown.get(timeout=0) == 7
     assert state(without, waiting) == State.PARKED
-
-
-def test_what_no_worker_can_run_fails_with_the_feature(with_audit, without):
-    waiting = with_audit.tasks["add"].delay(1, 2)
+    drain(with_audit)
+    assert waiting.get(timeout=0) == 3
+    late = with_audit.tasks["add"].delay(1, 2)
     drain(without)
     with without.database.session() as session:
-        assert session.run(lambda t: tasks.fail_parked(t, timedelta(0))) == [int(waiting.id)]
-    (error,) = rows(without, "SELECT ERROR_MSG FROM QUEUE_HISTORY")[0]
+        assert session.run(lambda t: tasks.fail_parked(t, timedelta(0))) == [int(late.id)]
+    (error,) = rows(without, "SELECT ERROR_MSG FROM QUEUE_HISTORY WHERE STATE = 11")[0]
     assert str(error).startswith("no worker has the feature audit, which this task needs: start one")
 
 
 def test_a_next_version_is_made_beside_the_former_one(with_audit, folder, url):
-    with_audit.migrate()
     (folder / "migrations" / "0002_who.sql").write_text("ALTER TABLE AUDIT_TRAIL ADD WHO VARCHAR(63);\n")
     package = folder / "packages" / "audit.sql"
     package.write_text(package.read_text().replace("'ended'", "'was ended'"))
@@ -247,34 +236,11 @@ def test_a_next_version_is_made_beside_the_former_one(with_audit, folder, url):
         assert [name for (name,) in rows(later, PACKAGES)] == ["AUDIT_2", "FBTASKS_HOOKS_3"]
 
 
-def test_a_migration_that_was_cut_is_gone_on_with(with_audit, url, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr(generations, "renew", lambda session, known: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            with_audit.migrate()
-    with closing(FBTasks("without", url)) as other:
-        other.migrate()
-        assert one(other, GENERATION) == 1
-    with_audit.migrate()
-    result = with_audit.tasks["add"].delay(1, 2)
-    drain(with_audit)
-    assert trail(with_audit, result)[-1] == ("ended", State.SUCCEEDED)
-
-
 def test_another_text_of_its_package_needs_a_migration(with_audit, folder, url):
-    with_audit.migrate()
     package = folder / "packages" / "audit.sql"
     package.write_text(package.read_text().replace("'ended'", "'was ended'"))
     with closing(audited(url, of(folder), name="changed")) as changed, pytest.raises(SchemaError, match="next number"):
         changed.migrate()
-
-
-def test_an_app_that_may_not_migrate_says_what_is_missing(app, url):
-    with (
-        closing(FBTasks("bound", url, features=[*FEATURES, Audit("add")], auto_migrate=False)) as bound,
-        pytest.raises(SchemaError, match=r"has no feature audit of version 1\. Run: fbtasks migrate -A"),
-    ):
-        bound.task(name="add")(add).delay(1, 2)
 
 
 class Named(Feature):
@@ -289,16 +255,11 @@ class Named(Feature):
     ("features", "said"),
     [
         ("audit", "must be a list of features"),
-        ([7], "is no feature, and no name of one"),
         (["limitless"], "no feature is named 'limitless'. Those of this distribution are queues, limits"),
         ([Named("limits")], "another one of the name 'limits'"),
         ([Named("Audit")], "small letters"),
-        ([Named("queue_of_mine")], "not with fbtasks or queue"),
         ([Named("one"), Named("one")], "two features of the name 'one'"),
         ([Named("one", options={"cost": int})], "'one': options {'cost': .* must be a TypedDict, such as"),
-        ([Named("one", options=int)], "'one': options .* must be a TypedDict, such as"),
-        ([Named("one", commands=["one list"])], r"'one' has commands with \['one list'\], which must be lines"),
-        ([Named("one", commands={"one": "All."})], "'one' has commands with {'one': 'All.'}, which must be lines"),
         ([Named("one", commands={"one": {"one list": None}})], "commands with {'one': {'one list': None}}, which"),
     ],
 )
@@ -355,25 +316,11 @@ def test_a_file_that_cannot_be_is_named_before_anything_is_made(app, folder, url
     assert said in str(caught.value)
 
 
-def test_a_hook_may_be_declared_in_other_lines_and_letters(folder, url, app):
-    app.close()
-    package = folder / "packages" / "audit.sql"
-    head = "PROCEDURE ENDED (\n    Id BIGINT, -- of the task\n    State SMALLINT,Is_Step boolean\n)"
-    package.write_text(
-        package.read_text().replace("PROCEDURE ENDED (ID BIGINT, STATE SMALLINT, IS_STEP BOOLEAN)", head)
-    )
-    with closing(audited(url, of(folder))) as made:
-        result = made.tasks["add"].delay(1, 2)
-        drain(made)
-        assert trail(made, result)[-1] == ("ended", State.SUCCEEDED)
-
-
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
         ("migrations/0001_trail.sql", "TASK_ID BIGINT", "TASK_ID BIGINT,,"),
         ("packages/audit.sql", PUT_ENDED, "EXECUTE PROCEDURE PUT_TRAIL(ID, 'ended', STATEX)"),
-        ("packages/audit.sql", PUT_ENDED, "EXECUTE EXECUTE PROCEDURE PUT_TRAIL(ID, 'ended', STATE)"),
     ],
 )
 def test_what_the_database_refuses_of_a_file_is_found_there(app, folder, url, file, before, after):
@@ -415,12 +362,16 @@ def test_its_file_of_rights_is_honoured(with_audit, without, folder, url):
         assert rows(granting, asked)[1:] == worker[1:]
 
 
-def test_what_a_hook_finds_of_the_task(with_audit, folder, url):
+def test_what_a_hook_finds_of_the_task(app, folder, url):
     package = folder / "packages" / "audit.sql"
+    head = "PROCEDURE ENDED (\n    Id BIGINT, -- of the task\n    State SMALLINT,Is_Step boolean\n)"
+    package.write_text(
+        package.read_text().replace("PROCEDURE ENDED (ID BIGINT, STATE SMALLINT, IS_STEP BOOLEAN)", head)
+    )
     live, ended = (f"(SELECT COUNT(*) FROM {table} T WHERE T.ID = :ID)" for table in ("QUEUE_TASK", "QUEUE_HISTORY"))
     found = f"VALUES (:ID, {live} || ' ' || {ended}, :STATE,"
     package.write_text(package.read_text().replace("VALUES (:ID, :HOOK, :STATE,", found))
-    with_audit.close()
+    app.close()
     with closing(audited(url, of(folder), name="looking")) as looking:
         succeeded, failed = looking.tasks["add"].delay(1, 2), looking.tasks["fail"].delay()
         drain(looking)
@@ -428,10 +379,10 @@ def test_what_a_hook_finds_of_the_task(with_audit, folder, url):
         assert trail(looking, failed) == [("1 0", None), ("0 1", State.FAILED)]
 
 
-def test_a_hook_that_raises(with_audit, folder, url):
+def test_a_hook_that_raises(app, folder, url):
     package = folder / "packages" / "audit.sql"
     package.write_text(package.read_text().replace(PUT_ENDED, "STATE = STATE / (10 - STATE)"))
-    with_audit.close()
+    app.close()
     with closing(audited(url, of(folder), name="raising")) as raising:
         result = raising.tasks["add"].delay(1, 2)
         drain(raising)
@@ -442,9 +393,7 @@ def test_a_hook_that_raises(with_audit, folder, url):
 
 def test_its_package_calls_none_of_a_generation(folder, url):
     package = folder / "packages" / "audit.sql"
-    package.write_text(
-        package.read_text().replace("EXECUTE PROCEDURE PUT_TRAIL", "EXECUTE PROCEDURE FBTASKS_CORE.X", 1)
-    )
+    package.write_text(package.read_text().replace(PUT_ENDED, "EXECUTE PROCEDURE FBTASKS_CORE.X(ID)"))
     with closing(audited(url, of(folder))) as app, pytest.raises(ConfigurationError, match="names FBTASKS_CORE"):
         app.migrate()
 
@@ -457,7 +406,7 @@ def test_what_it_says_must_be_bytes_of_some_length(with_audit, monkeypatch):
 
 
 @pytest.fixture
-def module(with_audit, url, tmp_path, monkeypatch):
+def module(url, tmp_path, monkeypatch):
     """The name of a module with an app that has the feature."""
     text = f"""
         from support.auditing import Audit
@@ -474,25 +423,23 @@ def module(with_audit, url, tmp_path, monkeypatch):
 
 def test_its_commands_are_there_where_the_app_has_it(with_audit, module, capsys):
     with_audit.tasks["add"].delay(1, 2)
+    execute(with_audit, "UPDATE QUEUE_FEATURE SET VERSION = 0 WHERE NAME = 'audit'")
+    assert command_line("migrate", "-A", module) == 0
+    assert capsys.readouterr().out.endswith(": migrated the feature audit to version 1.\n")
     for arguments in (
         ["-A", module, "audit", "hooks"],
-        ["audit", "hooks", "-A", module],
+        ["audit", "-A", module, "hooks"],
         ["audit", "hooks", f"-A{module}"],
     ):
         assert command_line(*arguments) == 0
         assert capsys.readouterr().out == "1 written.\n"
     assert command_line("-A", module, "--help") == 0
     assert "audit          Read what is audited." in capsys.readouterr().out
-    assert command_line("-A", module, "audit", "--help") == 0
-    assert "hooks  Count what the hooks wrote." in capsys.readouterr().out
     assert command_line("audit", "hooks") == 2
     said = "No such command 'audit'. Did you mean 'adopt'? Commands of an app's own features need -A APP.\n"
     assert capsys.readouterr().err.endswith(said)
-    for arguments in (["--help", "-A", module], ["audit", "-A", module, "--help"], ["audit", "--help", "-A", module]):
-        assert command_line(*arguments) == 0
-        assert "audit" in capsys.readouterr().out
-    assert command_line("audit", "-A", module, "hooks") == 0
-    assert capsys.readouterr().out == "1 written.\n"
+    assert command_line("audit", "-A", module, "--help") == 0
+    assert "hooks  Count what the hooks wrote." in capsys.readouterr().out
     assert command_line("audit", "hooks", "-A", "nowhere") == 2
     assert "there is no module 'nowhere'" in capsys.readouterr().err
     for lines in ({"nowhere.commands": {"lost": "?"}}, {"support.auditing": {"lost": "?"}, "": {}}):
@@ -504,18 +451,7 @@ def test_its_commands_are_there_where_the_app_has_it(with_audit, module, capsys)
     assert "FOLDER is no command of click's" in capsys.readouterr().err
 
 
-def test_a_migration_names_it(app, module, capsys):
-    assert command_line("migrate", "-A", module) == 0
-    assert capsys.readouterr().out.endswith(": migrated the feature audit to version 1.\n")
-    assert command_line("migrate", "-A", module, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["features"] == {}
-    execute(app, "UPDATE QUEUE_FEATURE SET VERSION = 0 WHERE NAME = 'audit'")
-    assert command_line("migrate", "-A", module, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["applied"], found["features"]) == ([], {"audit": 1})
-
-
-def test_what_it_says_of_tasks_and_finds_wrong_is_shown(with_audit, module, capsys):
+def test_what_it_says_of_tasks_and_finds_wrong_is_shown(with_audit, module, url, capsys):
     result = with_audit.tasks["add"].delay(1, 2)
     assert command_line("inspect", "task", result.id, "-A", module, "--json") == 0
     assert json.loads(capsys.readouterr().out)["audited"] is True
@@ -523,10 +459,6 @@ def test_what_it_says_of_tasks_and_finds_wrong_is_shown(with_audit, module, caps
     assert re.search(r"^AUDITED +yes$", capsys.readouterr().out, re.MULTILINE)
     assert command_line("health", "-A", f"{module}:idle") == 1
     assert "audit: it names no task\n" in capsys.readouterr().out
-
-
-def test_the_features_of_the_database_are_listed(with_audit, module, url, capsys):
-    with_audit.migrate()
     assert command_line("features", "list", "--url", url, "--json") == 0
     found = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert found.keys() == {"audit", *(each.name for each in FEATURES)}
@@ -549,6 +481,10 @@ def test_one_of_another_distribution_is_dropped_when_nothing_needs_it(with_audit
         assert said in capsys.readouterr().err
     assert command_line("features", "drop", "audit", "-A", module) == 2
     assert "would bring it back" in capsys.readouterr().err
+    worker = register(without, features=" audit ")
+    assert command_line("features", "drop", "audit", "--url", url) == 1
+    assert "a worker has the feature 'audit'" in capsys.readouterr().err
+    execute(without, "DELETE FROM QUEUE_PROCESS WHERE ID = ?", worker)
     without.close()
     assert command_line("features", "drop", "audit", "--url", url) == 0
     left = "DROP PACKAGE AUDIT_1; DROP TABLE AUDIT_TRAIL;"
@@ -564,12 +500,3 @@ def test_one_of_another_distribution_is_dropped_when_nothing_needs_it(with_audit
         result = again.tasks["add"].delay(1, 2)
         drain(again)
         assert trail(again, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
-
-
-def test_one_that_a_worker_has_is_not_dropped(with_audit, url, capsys):
-    with_audit.migrate()
-    with with_audit.database.session() as session:
-        given = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0, "features": " audit "}
-        session.run(lambda t: processes.register(t, "worker", name="w", **given))
-    assert command_line("features", "drop", "audit", "--url", url) == 1
-    assert "a worker has the feature 'audit'" in capsys.readouterr().err

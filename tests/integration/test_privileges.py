@@ -122,30 +122,19 @@ def test_roles_are_brought_up_to_date(app):
         assert not rights(session, "FBTASKS_WORKER")
 
 
-def test_a_role_that_was_no_default_becomes_one(app):
+def test_odd_names_are_only_names(app):
     with app.database.session() as session:
-        grants.grant(session, "worker", "BOB")
-        session.run(lambda t: t.script("GRANT FBTASKS_WORKER TO USER ANN"))
-        assert ("ANN", None) in members(session, "FBTASKS_WORKER")
-        assert grants.grant(session, "worker", "ANN")
-        assert members(session, "FBTASKS_WORKER") == {("ANN", "D"), ("BOB", "D")}
-        assert grants.revoke(session, "worker", "ANN")
-        assert not grants.revoke(session, "worker", "ANN")
-        assert members(session, "FBTASKS_WORKER") == {("BOB", "D")}
-
-
-@pytest.mark.parametrize(
-    "name", ['x"; DROP TABLE QUEUE_TASK; --', "o'brien", "web-app", "Ünï", "ROLE", '""', "a b", "x" * 63]
-)
-def test_odd_names_are_only_names(app, name):
-    with app.database.session() as session:
-        user = grants.user_name(f'"{name.replace(chr(34), chr(34) * 2)}"')
-        assert user == name
-        assert grants.grant(session, "producer", user)
-        assert members(session, "FBTASKS_PRODUCER") == {(name, "D")}
-        assert grants.revoke(session, "producer", user)
-        assert not members(session, "FBTASKS_PRODUCER")
-        assert session.read("queues") == []
+        for name in ('x"; DROP TABLE QUEUE_TASK; --', "o'brien", "Ünï", "x" * 63):
+            user = grants.user_name(f'"{name.replace(chr(34), chr(34) * 2)}"')
+            assert user == name
+            assert grants.grant(session, "producer", user)
+            assert members(session, "FBTASKS_PRODUCER") == {(name, "D")}
+            assert grants.revoke(session, "producer", user)
+            assert not grants.revoke(session, "producer", user)
+            assert not members(session, "FBTASKS_PRODUCER")
+        session.run(lambda t: t.script("GRANT FBTASKS_PRODUCER TO USER ANN"))  # which is no default
+        assert grants.grant(session, "producer", "ANN")
+        assert members(session, "FBTASKS_PRODUCER") == {("ANN", "D")}
 
 
 def test_names_are_those_of_a_login():
@@ -295,14 +284,11 @@ def test_remote_control_and_events_take_the_role_of_a_worker(people):
     producer.declare_exchange("ours", "fanout")
     refused = (
         lambda: producer.put("celery.pidbox", ""),
-        lambda: producer.put("celery.pidbox ", ""),
         lambda: producer.put("celery.pidbox", "", b"x" * 20_000),
         lambda: producer.put("celeryev", "task.sent"),
         lambda: producer.put("", inbox),
         lambda: producer.put("", "nowhere", fallback=inbox),
-        lambda: producer.put("missing", "k", fallback=inbox),
         lambda: producer.declare_exchange("celery.pidbox", "fanout"),
-        lambda: producer.declare_exchange("reply.celery.pidbox", "direct"),
         lambda: producer.declare_exchange("other.pidbox ", "direct"),
         lambda: producer.queue(inbox),
         lambda: producer.queue("celeryev.2 "),
@@ -387,17 +373,13 @@ def test_a_producer_enqueues_and_reads_its_results(app, users):
     large = length.delay("x" * 100_000)
     named = add.apply_async((4, 4), task_id="order-ä")
     long = repeat.delay("ab", 50_000)
-    scheduled = add.apply_async((1, 1), countdown=3600)
     failing = add.delay(1, None)
     with producer.database.session() as session:
         (plain,) = ask(session, "SELECT ID FROM FBTASKS.ENQUEUE('length', '[\"" + "y" * 5000 + "\"]')")[0]
-    connection = producer.connect()
-    using = add.using(connection).delay(5, 6)
-    large_using = length.using(connection).delay("z" * 70_000)
-    connection.commit()
-    connection.close()
-    assert {r.status for r in (one, large, named, scheduled, using)} == {"PENDING"}
-    assert scheduled.revoke()
+    with producer.connect() as connection:
+        using = length.using(connection).delay("z" * 70_000)
+        connection.commit()
+    assert {r.status for r in (one, large, named, using)} == {"PENDING"}
     drain(runner)
     assert one.get(timeout=10) == 5
     assert [r.get(timeout=10) for r in many] == [1, 2, 3, 4, 5]
@@ -405,12 +387,11 @@ def test_a_producer_enqueues_and_reads_its_results(app, users):
     assert producer.AsyncResult("order-ä").get(timeout=10) == 8
     assert long.get(timeout=10) == "ab" * 50_000
     assert producer.AsyncResult(plain).get(timeout=10) == 5000
-    assert using.get(timeout=10) == 11
-    assert large_using.get(timeout=10) == 70_000
+    assert using.get(timeout=10) == 70_000
     with pytest.raises(TypeError):
         failing.get(timeout=10)
     assert "TypeError" in failing.traceback
-    assert (failing.status, scheduled.status) == ("FAILURE", "REVOKED")
+    assert failing.status == "FAILURE"
     assert one.forget()
     assert one.status == "PENDING"
 
@@ -465,31 +446,14 @@ def test_a_producer_touches_nothing_else(app, users):
             "UPDATE QUEUE_SCHEMA SET VERSION = 9",
             f"UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = {number}",
             "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 0, 0, '')",
-            "SELECT * FROM FBTASKS_WORKER.FINISH(1, 0, '')",
-            "SELECT * FROM FBTASKS_WORKER.PROMOTE(10)",
             f"SELECT * FROM FBTASKS_OPERATOR.RETRY({number})",
-            "SELECT * FROM FBTASKS_OPERATOR.PURGE('default', 10)",
-            "SELECT * FROM FBTASKS_UPKEEP.PRUNE(10, 0, 10)",
             f"SELECT FBTASKS_CORE.SEES_TASK({number}) FROM RDB$DATABASE",
-            f"EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
-            "SELECT * FROM FBTASKS_WORKER.REGISTER('worker', 'h', 1, 1, 30000, 'w', '', 'solo', 1, '0', '', 0, 0, '')",
-            "SELECT * FROM FBTASKS_WORKER.REGISTER('consumer', 'h', 1, 1, 9, NULL, '', NULL, NULL, '', '', 2, 0, '')",
-            "SELECT * FROM FBTASKS_WORKER.HEARTBEAT(1, 30000, FALSE)",
-            "SELECT * FROM FBTASKS_WORKER.WORKER_NEWS(1, 0)",
-            "SELECT * FROM FBTASKS_WORKER.RESCUE(1, 1, 7, 30000, 3)",
             "SELECT * FROM FBTASKS_WORKER.KILL_CONNECTION(1, 7, 30000)",
-            "EXECUTE PROCEDURE FBTASKS_CORE.GIVE_BACK(1, 0, 3, 'why')",
-            "EXECUTE PROCEDURE FBTASKS_CELERY.PROCESS_LEFT(1)",
-            "EXECUTE PROCEDURE FBTASKS_WORKER.UNREGISTER(1)",
-            "SELECT * FROM QUEUE_PROCESS",
-            "SELECT FBTASKS_CORE.SEES('SYSDBA') FROM RDB$DATABASE",
             "SELECT NEXT VALUE FOR QUEUE_TASK_SEQ FROM RDB$DATABASE",
         ):
             assert denied(session, statement), statement
         with pytest.raises(AuthenticationError, match=r"may not do: GRANT DEFAULT FBTASKS_OPERATOR.*SYSDBA"):
             grants.grant(session, "operator", "ANN")
-        with pytest.raises(AuthenticationError, match=r"may not do: GRANT DEFAULT FBTASKS_PRODUCER.*SYSDBA"):
-            grants.grant(session, "producer", "ANN")
 
 
 def test_a_user_without_a_role_is_told_what_to_do(app, users):
@@ -587,7 +551,6 @@ def test_an_operator_operates(app, users, project):
     with users.app(operator).database.session() as session:
         for statement in (
             "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 0, 0, '')",
-            "SELECT * FROM FBTASKS_WORKER.FINISH(1, 0, '')",
             "SELECT * FROM FBTASKS.ENQUEUE('add')",
             "DELETE FROM QUEUE_HISTORY",
             "UPDATE QUEUE_IDENTITY SET ID = 2",

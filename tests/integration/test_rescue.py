@@ -6,6 +6,7 @@ from functools import partial
 import kombu
 import pytest
 from depth.counter import Counter
+from support.registering import register
 from support.sql import execute, held, one, rows
 
 from fbtasks import kombu as transport
@@ -14,7 +15,7 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import tasks
 from fbtasks.queue.register import processes
-from fbtasks.tasks.call import RELEASED, Failed, Finished, Stale
+from fbtasks.tasks.call import Failed, Finished, Stale
 from fbtasks.url import DatabaseURL
 
 LONG = 1e6
@@ -28,8 +29,7 @@ def run(app, work):
 
 def a_worker(app, lease=30.0, silence=0.0):
     """One whose connection is gone."""
-    facts = {"name": "w", "host": "elsewhere", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "threads"}
-    number = run(app, lambda t: processes.register(t, "worker", lease=lease, concurrency=2, version="1", **facts))
+    number = register(app, host="elsewhere", lease=lease)
     aged = f"DATEADD(-{int(silence * 1000)} MILLISECOND TO HEARTBEAT_TIME)"
     execute(
         app,
@@ -136,22 +136,6 @@ def test_of_two_that_fail_a_task_the_one_that_does_not_see_the_other_yet_finds_i
     assert sorted(errors(app)) == ["E", "other"]
 
 
-def test_any_of_several_queues(app):
-    app.migrate()
-
-    def ready(*queues):
-        return app.database.use(lambda session: tasks.any_ready(session, queues))[0]
-
-    assert not ready("a", "b", "c")
-    app.send_task("t", queue="b")
-    assert ready("a", "b", "c")
-    assert ready("b")
-    assert not ready("a", "bb", "c")
-    (claim,) = run(app, lambda t: tasks.claim(t, 1, "b", 1))
-    assert not ready("a", "b", "c")
-    run(app, lambda t: tasks.finish(t, 1, 0, [Finished(claim, RELEASED, 0.0)]))
-
-
 @pytest.fixture
 def broker(app, url):
     app.migrate()
@@ -226,18 +210,13 @@ def test_a_consumer_whose_row_is_held_does_not_keep_others_from_being_rescued(ap
     wait_for(lambda: registered() == [ours])
 
 
-def register(app, host):
-    facts = {"host": host, "pid": 1, "pid_start": 1, "lease": 30.0, "name": "w", "queues": ["q"], "pool": "solo"}
-    return run(app, lambda t: processes.register(t, "worker", concurrency=1, version="1", **facts))
-
-
 def looked_after_by(app, number):
     reply = run(app, lambda t: processes.heartbeat(t, "worker", number, lease=30.0))
     return [neighbour.process_id for neighbour in reply.neighbours]
 
 
 def test_each_process_is_looked_after_by_a_few_on_its_host_and_a_few_elsewhere(app):
-    hosts = {host: [register(app, host) for _ in range(count)] for host, count in {"a": 6, "b": 4, "c": 1}.items()}
+    hosts = {host: [register(app, host=host) for _ in range(count)] for host, count in {"a": 6, "b": 4, "c": 1}.items()}
     a = hosts["a"]
     told = {number: looked_after_by(app, number) for numbers in hosts.values() for number in numbers}
     here = {number: [each for each in told[number] if each in a] for number in a}
@@ -249,7 +228,7 @@ def test_each_process_is_looked_after_by_a_few_on_its_host_and_a_few_elsewhere(a
 
 
 def test_dead_ones_that_hold_locked_tasks_hide_none_of_the_others(app):
-    first, *waiting, last = [register(app, "a") for _ in range(6)]
+    first, *waiting, last = [register(app, host="a") for _ in range(6)]
     execute(app, f"UPDATE QUEUE_PROCESS SET PARTLY_RELEASED = 1 WHERE ID IN ({', '.join(map(str, waiting))})")
     assert looked_after_by(app, first) == [*waiting, last]
 
@@ -260,7 +239,7 @@ def test_a_heartbeat_reads_as_much_in_a_crowd_as_among_few(app, url):
         with app.database.session() as session, counter.counting():
 
             def fetches(count):
-                numbers = [register(app, "a") for _ in range(count)]
+                numbers = [register(app, host="a") for _ in range(count)]
 
                 def beat():
                     for number in numbers[:8]:

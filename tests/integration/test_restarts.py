@@ -5,21 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from support.variants import slow
 
 from fbtasks.queue import tasks
 from fbtasks.states import State
 from fbtasks.tasks.call import Failed
+
+pytestmark = pytest.mark.emptied
 
 COUNT = 3_000
 STEP = 20
 LOCKED = """
     SELECT R.MON$RECORD_LOCKS FROM MON$ATTACHMENTS A JOIN MON$RECORD_STATS R ON R.MON$STAT_ID = A.MON$STAT_ID
         WHERE A.MON$ATTACHMENT_ID = CURRENT_CONNECTION"""
-STEPS = {
-    "promote": lambda t: tasks.promote(t, STEP).tasks,
-    "prune": lambda t: tasks.prune(t, State.FAILED, timedelta(seconds=-1), STEP),
-}
 
 
 def locked(session):
@@ -30,20 +27,18 @@ def locked(session):
     return found
 
 
-@pytest.mark.parametrize("what", [slow("promote"), "prune"])
-def test_no_step_locks_more_rows_than_it_takes(app, claim, end, what):
+def test_no_step_locks_more_rows_than_it_takes(app, claim, end):
     plain = app.task(name="plain", ignore_result=True)(lambda: None)
-    plain.delay_many([()] * COUNT, countdown=0.001 if what == "promote" else None)
-    if what == "prune":
-        while claims := claim(1_000):
-            end(claims, Failed("builtins.ValueError", "no"))
+    plain.delay_many([()] * COUNT)
+    while claims := claim(1_000):
+        end(claims, Failed("builtins.ValueError", "no"))
     over, taken, rows = threading.Event(), [], []
 
     def work():
         with app.database.session() as session:
             before = locked(session)
             while not over.is_set():
-                count = session.run(STEPS[what])
+                count = session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(seconds=-1), STEP))
                 now = locked(session)
                 taken.append(count)
                 rows.append(now - before)

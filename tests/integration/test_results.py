@@ -3,15 +3,9 @@
 import pytest
 from support.draining import drain
 
-from fbtasks import AsyncResult, ConfigurationError, ResultTimeout, TaskNotFound
+from fbtasks import AsyncResult, ConfigurationError, TaskNotFound
 
-
-def test_delay_runs_and_gives_its_result(app, add):
-    result = add.delay(2, 3)
-    assert result.status == "PENDING"
-    drain(app)
-    assert (result.get(timeout=5), result.status, result.successful()) == (5, "SUCCESS", True)
-    assert add(2, 3) == 5
+pytestmark = pytest.mark.emptied
 
 
 def test_unknown_ids(app, monkeypatch):
@@ -20,11 +14,6 @@ def test_unknown_ids(app, monkeypatch):
         app.AsyncResult(123).get()
     assert app.AsyncResult("never").status == "PENDING"
     assert not app.AsyncResult("never").revoke()
-
-
-def test_get_times_out(app, add):
-    with pytest.raises(ResultTimeout, match="goes on"):
-        add.delay(1, 1).get(timeout=0.05)
 
 
 def test_a_result_is_had_by_its_id_as_celery_spells_it(app, add):

@@ -5,19 +5,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.listing import tasks_in
+from support.registering import register
 from support.sql import execute, one, table_reads
 
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
-from fbtasks.database import operations as database
 from fbtasks.database.schema import migrations
 from fbtasks.queue import results
-from fbtasks.queue import tasks as store
 from fbtasks.queue.operations import queues, tasks, workers
 from fbtasks.queue.operations.tasks import Filter, TaskChange
-from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.tasks.serialize import Payload, json_value
 from fbtasks.testing import drain
+
+pytestmark = pytest.mark.emptied
 
 
 @pytest.fixture
@@ -32,22 +32,6 @@ def shop(app):
 
     app.send = send
     return app
-
-
-def add_worker(app, queues="default", lease=60.0):
-    """Registers a worker that sends no heartbeat. Returns its id."""
-    with app.database.session() as session:
-        return session.run(
-            lambda t: processes.register(
-                t, "worker", name="w@host", host="host", pid=4711, pid_start=1, lease=lease, queues=[queues],
-                pool="threads", concurrency=8, version="1", tasks=[],
-            )
-        )  # fmt: skip
-
-
-def claim(app, worker, queue="default"):
-    with app.database.session() as session:
-        return session.run(lambda t: store.claim(t, worker, queue, 100))
 
 
 def outcomes(changes):
@@ -86,20 +70,22 @@ ENDED = """
 """60 failed tasks: 50 that ended in one millisecond, and 10 in a later one."""
 
 
-@pytest.mark.parametrize("bounds", [{}, {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime.now(UTC)}])
-@pytest.mark.parametrize("names", [{}, {"queue": "mail", "name": "shop.send"}])
-def test_tasks_that_ended_in_one_millisecond_are_on_one_page_each(shop, names, bounds):
+BOUNDS = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime.now(UTC)}
+
+
+@pytest.mark.parametrize("wanted", [{}, {"queue": "mail", "name": "shop.send", **BOUNDS}], ids=["all", "some"])
+def test_tasks_that_ended_in_one_millisecond_are_on_one_page_each(shop, wanted):
     shop.migrate()
     execute(shop, ENDED)
     shop.send.apply_async((1,), queue="mail")  # makes the queue known
     found, more = [], True
     while more:
-        page, more = tasks_in(shop, State.FAILED, limit=7, offset=len(found), **names, **bounds)
+        page, more = tasks_in(shop, State.FAILED, limit=7, offset=len(found), **wanted)
         found += page
     assert sorted(row.id for row in found) == list(range(1, 61))
     assert [row.finish_time.day for row in found] == [3] * 10 + [2] * 50
     with closing(shop.database.open()) as session:
-        list(results.listing(session, State.FAILED, Filter(limit=7, **names, **bounds)))
+        list(results.listing(session, State.FAILED, Filter(limit=7, **wanted)))
         assert table_reads(session, "QUEUE_HISTORY") == (0, 7), "no more than it shows, in the order of the index"
 
 
@@ -120,14 +106,16 @@ def test_one_task_is_shown_with_arguments_and_outcome(shop):
             look(shop.database, "nosuch")
 
 
-def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop):
-    worker = add_worker(shop)
+def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop, claim):
+    worker = register(shop)
     failed, good = shop.send.apply_async((1, True), task_id="failed"), shop.send.apply_async((2,), task_id="good")
     drain(shop)
     runs = shop.send.apply_async((3,), task_id="runs")
-    claim(shop, worker)
+    claim(worker=worker)
     shop.send.apply_async((4,), task_id="waits", countdown=3600)
 
+    (row,) = workers.list_workers(shop.database)
+    assert (row.id, row.name, row.queues, row.running, row.lease_left > 0) == (worker, "w@host", ("default",), 1, True)
     changes = tasks.cancel(shop.database, ["runs", "waits", "good"])
     assert outcomes(changes) == {
         "runs": ("requested", "running"),
@@ -155,31 +143,8 @@ def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop):
     assert failed.status == "PENDING"
 
 
-@pytest.mark.parametrize("change", [tasks.retry, tasks.cancel, tasks.discard])
-def test_nothing_is_changed_when_an_id_does_not_exist(shop, change):
-    ended, waits = shop.send.delay(1, fail=True), None
-    drain(shop)
-    waits = shop.send.delay(2)
-    with pytest.raises(TaskNotFound, match="'nosuch'"):
-        change(shop.database, [ended.id, waits.id, "nosuch"])
-    assert (ended.status, waits.status) == ("FAILURE", "PENDING")
-
-
-def test_failed_tasks_are_put_back_in_batches(shop, monkeypatch):
-    monkeypatch.setattr(tasks, "RETRY_BATCH", 2)
-    shop.send.delay_many([(n, True) for n in range(5)])
-    shop.send.apply_async((9, True), queue="mail")
-    drain(shop, ["default", "mail"])
-    with pytest.raises(ConfigurationError, match="unknown queue"):
-        tasks.retry_failed(shop.database, Filter(queue="mial"))
-    assert tasks.retry_failed(shop.database, Filter(name="shop.other")) == 0
-    assert tasks.retry_failed(shop.database, Filter(queue="default")) == 5
-    assert tasks.retry_failed(shop.database, Filter()) == 1
-    assert len(tasks_in(shop, State.READY)[0]) == 6
-
-
 def test_queues_are_counted_and_purged(shop):
-    add_worker(shop, "default,idle")
+    register(shop, queues=["default,idle"])
     shop.send.delay_many([(n,) for n in range(3)])
     shop.send.apply_async((3,), countdown=3600)
     shop.send.apply_async((4,), queue="mail")
@@ -209,14 +174,12 @@ def test_statistics_are_of_a_window_and_of_a_queue(shop):
     assert found.queues == []
     assert queues.get_statistics(shop.database, -day).counters == []
     assert [row.waiting for row in queues.list_queues(shop.database, "mail")] == [0]  # known by what has ended
-    with pytest.raises(ConfigurationError, match="unknown queue 'mial'"):
-        queues.get_statistics(shop.database, day, "mial")
 
 
 def test_health_tells_which_queues_are_not_served_or_wait_too_long(shop):
     found = workers.get_health(shop.database, 300.0)
     assert (found.healthy, found.workers, found.unserved, found.overdue) == (False, 0, [], {})
-    add_worker(shop)
+    register(shop)
     found = workers.get_health(shop.database, 300.0)
     assert (found.healthy, found.workers) == (True, 1)
     shop.send.delay(1)
@@ -227,27 +190,6 @@ def test_health_tells_which_queues_are_not_served_or_wait_too_long(shop):
     assert (found.healthy, found.unserved, list(found.overdue)) == (False, ["mail"], ["default"])
     assert 3600 <= found.overdue["default"] < 3900
     assert workers.get_health(shop.database, 7200.0).overdue == {}
-
-
-def test_workers_are_listed_with_what_they_run(shop):
-    worker = add_worker(shop)
-    shop.send.delay(1)
-    claim(shop, worker)
-    (row,) = workers.list_workers(shop.database)
-    assert (row.id, row.name, row.queues, row.running, row.lease_left > 0) == (worker, "w@host", ("default",), 1, True)
-
-
-def test_what_has_been_kept_long_enough_is_pruned(url):
-    app = FBTasks("kept", url, result_expires=timedelta(hours=1), failed_expires=timedelta(hours=3))
-    add = app.task(name="add", max_retries=0)(lambda a, b: a + b)
-    add.delay_many([(1, 1), (1, "1")])
-    drain(app)
-    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-2 HOUR TO FINISH_TIME)")
-    assert sum(tasks.prune(app.database)) == 1
-    assert len(tasks_in(app, State.FAILED)[0]) == 1
-    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-2 HOUR TO FINISH_TIME)")
-    assert sum(tasks.prune(app.database)) == 1
-    app.close()
 
 
 @pytest.mark.embedded
@@ -263,29 +205,3 @@ def test_a_database_is_migrated_once(url):
     assert app.migrate() == []
     assert workers.list_workers(app.database) == []
     app.close()
-
-
-def test_a_copy_is_found_and_adopted(app):
-    assert database.find_copy(app.database) is None
-    execute(app, "UPDATE QUEUE_IDENTITY SET DATABASE_PATH = '/elsewhere/queue.fdb'")
-    assert "restored or moved (it was /elsewhere/queue.fdb before)" in database.find_copy(app.database)
-    database.adopt(app.database)
-    assert database.find_copy(app.database) is None
-
-
-def test_roles_are_granted_and_revoked(app):
-    def changed(change, *users):
-        return {found.user: found.changed for found in change(app.database, "worker", users)[0]}
-
-    assert changed(database.grant, "ann", '"web-app"') == {"ANN": True, "web-app": True}
-    assert changed(database.grant, "ann", "bob") == {"ANN": False, "BOB": True}
-    assert changed(database.revoke, "ann", "eve") == {"ANN": True, "EVE": False}
-    unknown = database.grant(app.database, "producer", ["nosuch"])[1]
-    with app.database.session() as session:
-        sees_users = not app.settings.url.embedded and len(session.read("users")) > 1
-    assert unknown == (["NOSUCH"] if sees_users else [])
-    with pytest.raises(ConfigurationError, match="PUBLIC"):
-        database.grant(app.database, "worker", ["eve", "public"])
-    with pytest.raises(ConfigurationError, match="unknown role 'admin'"):
-        database.grant(app.database, "admin", ["eve"])
-    assert changed(database.revoke, "eve") == {"EVE": False}

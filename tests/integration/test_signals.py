@@ -10,7 +10,6 @@ import time
 import pytest
 from support.programs import program, started
 from support.signals import as_in_a_terminal
-from support.variants import slow
 
 from fbtasks import FBTasks, SoftTimeLimitExceeded
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
@@ -36,7 +35,7 @@ for thread in threads: thread.join()
 """
 
 
-@pytest.mark.parametrize("how", [MAIN, THREADS, slow(MAIN + THREADS)], ids=["main", "threads", "both"])
+@pytest.mark.parametrize("how", [MAIN, THREADS], ids=["main", "threads"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_that_only_enqueues_dies_of_signals_as_any_other(url, how, number):
     with as_in_a_terminal():
@@ -124,7 +123,7 @@ def interrupt(wait_for):
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals between threads")
-@pytest.mark.parametrize("error", [TimeoutError("alarm"), Elapsed("soft"), SoftTimeLimitExceeded()], ids=type)
+@pytest.mark.parametrize("error", [Elapsed("soft"), SoftTimeLimitExceeded()], ids=type)
 def test_what_the_handler_of_a_signal_raises_inside_the_driver_reaches_the_caller(app, interrupt, error):
     make = app.task(name="t")(lambda: 1)
     make.delay()

@@ -1,15 +1,15 @@
 """A task that asks to be run again later: no try is counted, and nothing has failed."""
 
 import pytest
-from support.children import child_executor
 from support.draining import drain
 from support.feeding import subscribe
 from support.recorded import capture, inserts
 from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, QueueFull, ResultTimeout
-from fbtasks.tasks.call import Claim, Reason, Requeue
 from fbtasks.testing import eager
+
+pytestmark = pytest.mark.emptied
 
 
 def wake(app):
@@ -50,6 +50,7 @@ def test_it_is_scheduled_and_no_try_is_counted(app):
     assert one(app, "SELECT TRY_COUNT FROM QUEUE_HISTORY") == 1
 
 
+@pytest.mark.usefixtures("url")  # it changes the schema
 def test_its_effects_are_undone(app):
     execute(app, "CREATE TABLE NOTE (ID INTEGER)")
 
@@ -89,6 +90,7 @@ def test_it_has_no_place_of_a_limit_meanwhile_and_keeps_that_of_its_queue(app):
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
+@pytest.mark.usefixtures("url")  # it changes the schema
 def test_of_a_run_of_changes_what_was_done_stays_done(app):
     seen = []
 
@@ -119,23 +121,3 @@ def test_eager_mode_does_not_wait(tmp_path):
         with pytest.raises(ConfigurationError, match="snooze"):
             late.snooze(wrong)
     app.close()
-
-
-SOURCE = """
-    @app.task(bind=True)
-    def plain(self): self.snooze(7)
-
-    @app.task(bind=True)
-    async def coroutine(self): self.snooze(7.5)
-"""
-
-
-@pytest.mark.parametrize("pool", ["processes", "asyncio"])
-def test_in_child_processes(pool, project, monkeypatch, wait_for):
-    with child_executor(project, monkeypatch, SOURCE, pool) as executor:
-        wait_for(lambda: executor.collect() or executor.free())
-        for number, (name, delay) in enumerate((("proj.plain", 7), ("proj.coroutine", 7.5)), 1):
-            claim = Claim(number, 99, name, "q", content_type="application/json", payload=b"[[],{}]")
-            wait_for(lambda claim=claim: executor.free() > 0 and executor.submit([claim]) == [])
-            (ended,) = wait_for(executor.collect)
-            assert ended.outcome == Requeue(Reason.SNOOZE, delay)

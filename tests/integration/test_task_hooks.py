@@ -1,44 +1,16 @@
 """The hooks of a task and of its app: which are called, with what."""
 
 import pytest
-from support.children import child_executor
 from support.draining import drain
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, TaskDefinitionError, current_request
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import tasks as services
-from fbtasks.tasks.call import Claim, Failed, Finished, Reason, reason_of
+from fbtasks.tasks.call import Failed, Finished
 from fbtasks.testing import eager
 
-
-def test_the_hooks_of_task_and_app(url):
-    heard = []
-
-    def hook(what):
-        return lambda request, value: heard.append((what, request.task, request.args, request.retries, str(value)))
-
-    def broken(request, value):
-        raise RuntimeError("a hook's own trouble")
-
-    app = FBTasks("hooks", url, on_success=hook("app good"), on_failure=hook("app bad"))
-    good = app.task(name="good", on_success=hook("task good"), on_failure=hook("never"))(lambda n: n + 1)
-    bad = app.task(
-        name="bad", autoretry_for=(ValueError,), max_retries=1, default_retry_delay=0, on_failure=hook("task bad")
-    )(lambda text: int(text))
-    stubborn = app.task(name="stubborn", on_success=broken)(lambda: "x")
-    results = [good.delay(1), bad.delay("no number"), stubborn.delay()]
-    drain(app)
-    assert [result.status for result in results] == ["SUCCESS", "FAILURE", "SUCCESS"]
-    message = "invalid literal for int() with base 10: 'no number'"
-    assert sorted(heard) == [
-        ("app bad", "bad", ("no number",), 1, message),
-        ("app good", "good", (1,), 0, "2"),
-        ("app good", "stubborn", (), 0, "x"),
-        ("task bad", "bad", ("no number",), 1, message),
-        ("task good", "good", (1,), 0, "2"),
-    ]
-    app.close()
+pytestmark = pytest.mark.emptied
 
 
 def test_on_retry(url):
@@ -98,6 +70,10 @@ def test_the_hook_of_a_task_that_failed_is_a_task_in_its_queue(app):
     app.task(name="bad", on_failure=hook)(boom)
     app.on_failure = lambda request, error: heard.append(request.task)
     app.on_success = lambda request, result: heard.append((request.task, result))
+    app.task(name="good", on_success=lambda request, result: 1 / 0)(lambda: "x").apply_async(queue="small")
+    drain(app, ["small"])
+    assert heard == [("good", "x")]
+    heard.clear()
     app.queue("small", max_length=1, when_full="reject")
     result = app.tasks["bad"].apply_async((1,), queue="small", priority=7)
     drain(app, ["small"])
@@ -139,14 +115,6 @@ def test_a_failure_that_is_not_there_any_more_calls_no_hook(app, bad):
     assert rows(app, FAILED) == [("bad",)]
 
 
-def test_a_failure_that_is_undone_enqueues_no_hook(app, bad):
-    bad.delay()
-    with app.database.session() as session, pytest.raises(RuntimeError), session.transaction() as transaction:
-        fail(app, transaction)
-        raise RuntimeError
-    assert rows(app, NAMES) == [("bad", "default", 0)]
-
-
 def test_a_hook_that_is_gone_from_the_code_is_called_no_more(url):
     names = "SELECT NAME FROM QUEUE_ON_FAILURE"
     for hook, known in ((lambda *_: None, [("bad",)]), (None, [])):
@@ -157,31 +125,8 @@ def test_a_hook_that_is_gone_from_the_code_is_called_no_more(url):
         app.close()
 
 
-def test_the_hook_of_a_parked_task_that_nobody_knows_fails_once(app):
+def test_a_hook_of_a_long_name_is_told_the_inputs_of_a_step_and_passes_no_middleware(app):
     heard = []
-    app.on_failure = lambda request, error: heard.append((request.task, request.args, type(error).__name__))
-    app.task(name="known")(boom)
-    for name in ("unknown", "gone:on_failure"):
-        app.send_task(name, (1,))
-    drain(app)
-    execute(app, "UPDATE QUEUE_TASK SET CLAIM_TIME = CLAIM_TIME - 30 WHERE STATE = 3")
-    drain(app)
-    assert heard == [("unknown", (1,), "UnknownTaskError")]
-    assert sorted(rows(app, FAILED)) == [("gone:on_failure",), ("unknown",)]
-
-
-def test_a_hook_is_told_the_inputs_of_a_step(app):
-    heard = []
-    add = app.task(name="add")(lambda *given: sum(given))
-    bad = app.task(name="bad", on_failure=lambda request, error: heard.append(request.args))(boom)
-    (add.s(1, 2) | bad.s("x" * 3000)).delay()
-    drain(app)
-    assert heard == [(3, "x" * 3000)]
-
-
-def test_hooks_need_no_json_and_pass_no_middleware(url):
-    heard = []
-    app = FBTasks("hooks", url, serializer="cloudpickle", accept_content=["cloudpickle"], signing_key="k")
 
     @app.middleware
     class Noting:
@@ -189,47 +134,11 @@ def test_hooks_need_no_json_and_pass_no_middleware(url):
             heard.append(request.task)
             return go_on(request)
 
-    app.task(name="bad", on_failure=lambda request, error: heard.append(request.args))(boom)
-    app.tasks["bad"].delay({1, 2})
+    long = "ö" * 255
+    add = app.task(name="add")(lambda *given: sum(given))
+    bad = app.task(name=long, on_failure=lambda request, error: heard.append((request.task, request.args)))(boom)
+    (add.s(1, 2) | bad.s("x" * 3000)).delay()
     drain(app)
-    assert heard == ["bad", ({1, 2},)]
-    app.close()
-
-
-def test_the_name_of_a_hook_is_no_name_of_a_task(app):
+    assert heard == ["add", long, (long, (3, "x" * 3000))]
     with pytest.raises(TaskDefinitionError, match="no task can be named 'x:on_failure'"):
         app.task(name="x:on_failure")(boom)
-
-
-def test_a_long_name_is_cut_in_that_of_its_hook(app):
-    heard = []
-    app.task(name="ö" * 255, on_failure=lambda request, error: heard.append(request.task))(boom)
-    app.tasks["ö" * 255].delay()
-    drain(app)
-    assert heard == ["ö" * 255]
-
-
-CHILD = """
-    def note(request, error):
-        with open("noted", "a") as file:
-            file.write(f"{request.task} {request.retries} {type(error).__name__} {current_request().id}\\n")
-
-    @app.task(on_retry=note, autoretry_for=(OSError,), default_retry_delay=1)
-    def plain(): raise OSError
-
-    @app.task(on_retry=note, autoretry_for=(OSError,), default_retry_delay=1)
-    async def coroutine(): raise OSError
-"""
-
-
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
-def test_on_retry_in_child_processes(pool, project, monkeypatch, wait_for):
-    with child_executor(project, monkeypatch, CHILD, pool) as executor:
-        wait_for(lambda: executor.collect() or executor.free())
-        for number, name in enumerate(("proj.plain", "proj.coroutine"), 1):
-            claim = Claim(number, 99, name, "q", content_type="application/json", payload=b"[[],{}]")
-            wait_for(lambda claim=claim: executor.free() > 0 and executor.submit([claim]) == [])
-            (ended,) = wait_for(executor.collect)
-            assert reason_of(ended.outcome) is Reason.RETRY
-    noted = (project.folder / "noted").read_text().splitlines()
-    assert noted == ["proj.plain 0 OSError 1", "proj.coroutine 0 OSError 2"]

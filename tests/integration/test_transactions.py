@@ -1,6 +1,5 @@
 """Transactional tasks: how their transaction ends, and what becomes of one that would end it itself."""
 
-import logging
 import threading
 import time
 from contextlib import closing, suppress
@@ -62,9 +61,6 @@ def manager(connection):
 REFUSED = {
     "commit": lambda c: c.commit(),
     "rollback": lambda c: c.rollback(),
-    "commit retaining": lambda c: c.commit(retaining=True),
-    "rollback retaining": lambda c: c.rollback(retaining=True),
-    "begin": lambda c: c.begin(),
     "manager": manager,
 }
 ENDS = {
@@ -180,8 +176,6 @@ def test_a_conflict_at_the_end_is_a_try_and_the_last_one_is_a_failure(app, wait_
     "options",
     [
         {"max_retries": 0},
-        {"dont_autoretry_for": (ConflictError,)},
-        {"autoretry_for": {ConflictError: 3600}},
         {"retry_backoff": 3600, "retry_backoff_max": 7200, "retry_jitter": False},
     ],
 )
@@ -190,35 +184,13 @@ def test_the_policy_decides_how_often_and_when_a_conflict_is_tried_again(app, op
     result = clashing(app, runs, **options).delay()
     drain(app)
     assert len(runs) == 1
-    if "autoretry_for" in options or "retry_backoff" in options:
+    if "retry_backoff" in options:
         assert rows(app, "SELECT STATE, TRY_COUNT FROM QUEUE_TASK") == [(1, 1)]
         assert "ConflictError" in one(app, "SELECT CAST(ERROR_MSG AS VARCHAR(1000)) FROM QUEUE_TASK")
         assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE START_TIME > DATEADD(59 MINUTE TO RAISE_TIME)") == 1
     else:
         with pytest.raises(ConflictError):
             result.get(timeout=5)
-
-
-def test_of_a_stale_outcome_only_that_is_said(app, caplog):
-    """The task lost its claim while it ran: what it did is undone, and it is not said to have been given back."""
-    caplog.set_level(logging.INFO)
-    runs = []
-
-    @app.task(bind=True, transactional=True, name="stale")
-    def stale(self):
-        runs.append(1)
-        insert(self.connection, len(runs))
-        if len(runs) == 1:
-            execute(app, "UPDATE QUEUE_TASK SET STATE = 0, WORKER_ID = NULL, CLAIM_ID = NULL")
-
-    result = stale.delay()
-    drain(app)
-    result.get(timeout=5)
-    said = [record.getMessage() for record in caplog.records if f"ask {result.id} (" in record.getMessage()]
-    assert len(said) == 2
-    assert "ended too late and its effects are undone" in said[0]
-    assert "succeeded" in said[1]
-    assert noted(app) == [2]
 
 
 def test_a_request_to_cancel_that_comes_too_late_ends_no_other_task(app):

@@ -12,7 +12,6 @@ from support.draining import drain
 
 import fbtasks.kombu
 from fbtasks import EnqueueError, FBTasks, ResultTimeout
-from fbtasks.firebird import connections
 from fbtasks.testing import eager
 
 WANTED = (
@@ -101,15 +100,29 @@ def test_a_closed_connection_is_refused_whenever_it_was_closed(app, add):
 
 
 def test_connections_and_transactions_are_taken(app, add, connection):
+    from firebird.driver import connect
+
+    url = app.settings.url
+    dsn = url.database if url.embedded else f"{url.host}/{url.port}:{url.database}"  # as the driver spells it
+    own = connect(dsn, user=url.user or "SYSDBA", password=url.password, charset="UTF8")
+    gone = add.using(own).delay(1, 1)
+    own.rollback()
     manager = connection.transaction_manager()
-    sent = [add.using(connection).delay(1, 2), add.using(manager).delay(3, 4)]
+    sent = [add.using(connection).delay(1, 2), add.using(manager).delay(3, 4), add.using(own).delay(5, 6)]
     assert drain(app) is None
-    assert [result.status for result in sent] == ["PENDING", "PENDING"]
-    connection.commit()
-    manager.commit()
+    assert [result.status for result in sent] == ["PENDING"] * 3
+    for each in (connection, manager, own):
+        each.commit()
     drain(app)
-    assert [result.get(timeout=10) for result in sent] == [3, 7]
+    assert [result.get(timeout=10) for result in sent] == [3, 7, 11]
+    with pytest.raises(ResultTimeout):
+        gone.get(timeout=0.1)
     manager.close()
+    own.close()
+    with eager(app):  # which needs no connection, but None is not meant
+        assert add.using(object()).delay(2, 3).get() == 5
+        with pytest.raises(EnqueueError, match="None is no connection"):
+            add.using(None)
 
 
 @pytest.mark.no_database
@@ -157,41 +170,3 @@ def test_one_database_may_have_several_names(app, tmp_path):
         connection.commit()
         assert count(connection) == 2
     linked.close()
-
-
-def test_a_connection_of_the_drivers_own_is_taken(app, add):
-    """On a server in the spelling of the driver."""
-    from firebird.driver import connect
-
-    app.migrate()
-    url = app.settings.url
-    dsn = url.database if url.embedded else f"{url.host}/{url.port}:{url.database}"
-    user = url.user or "SYSDBA"
-    with contextlib.closing(connect(dsn, user=user, password=url.password, charset="UTF8")) as connection:
-        add.using(connection).delay(1, 2)
-        connection.commit()
-        assert count(connection) == 1
-
-
-@pytest.mark.no_database
-def test_eager_calls_need_no_connection_but_none_is_not_meant(app, add):
-    with eager(app):
-        assert add.using(object()).delay(2, 3).get() == 5
-        with pytest.raises(EnqueueError, match="None is no connection"):
-            add.using(None)
-    assert connections.database_exists(app.settings.url) is not app.settings.url.embedded
-
-
-def test_using_the_callers_transaction(app, add):
-    connection = app.connect()
-    gone = add.using(connection).delay(1, 1)
-    connection.rollback()
-    kept = add.using(connection).delay(1, 2)
-    drain(app)
-    assert kept.status == "PENDING"
-    connection.commit()
-    connection.close()
-    drain(app)
-    assert kept.get(timeout=5) == 3
-    with pytest.raises(ResultTimeout):
-        gone.get(timeout=0.1)

@@ -7,13 +7,13 @@ import pytest
 from support.feeding import change, subscribe
 from support.listing import tasks_in
 from support.programs import command_line
+from support.registering import register
 from support.sql import execute, one
 
 from fbtasks import Ordered, Unique, debounce
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.queue.operations import tasks as service
-from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.tasks.call import Failed, Finished, Reason, Requeue
 
@@ -26,13 +26,7 @@ FAILED = Failed("E", "m", "")
 def served(app):
     """Registers a worker that serves the queue, knows the task `known`, and sends no heartbeat."""
     app.migrate()
-    with app.database.session() as session:
-        session.run(
-            lambda t: processes.register(
-                t, "worker", name="w@host", host="host", pid=4711, pid_start=1, lease=60.0, queues=["default"],
-                pool="threads", concurrency=8, version="1", tasks=["known"],
-            )
-        )  # fmt: skip
+    register(app, tasks=["known"])
     return app
 
 
@@ -84,52 +78,39 @@ def test_a_queue_that_is_paused_closed_or_not_served_is_named(served):
         "no worker serves its queue default. Start one: fbtasks worker -A MODULE -Q default"
     ]
     execute(app, "UPDATE QUEUE_POLICY SET WINDOWED = 0")
-
-
-def test_a_scheduled_task_waits_from_when_it_is_due(served):
-    app = served
-    known = app.task(name="known")(lambda: None)
-    due, later = (known.apply_async(countdown=seconds, queue="elsewhere") for seconds in (60, 3600))
-    execute(app, "UPDATE QUEUE_TASK SET START_TIME = DATEADD(-30 MINUTE TO START_TIME)")
-    served_by = "no worker serves its queue elsewhere. Start one: fbtasks worker -A MODULE -Q elsewhere"
-    assert why(app, due.id) == [served_by]
+    later = task.apply_async(countdown=3600)
     assert why(app, later.id) == []
 
 
-def test_the_limit_of_a_queue_is_named_when_it_is_full(served, claim):
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"rate": "1/h"}, r"queue:default lets in the next one at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"),
+        (
+            {"at_once": 1},
+            "1 task of its queue default runs, as many as its limit lets in. To let in more: "
+            "fbtasks limits set queue:default --at-once N",
+        ),
+    ],
+    ids=["rate", "at_once"],
+)
+def test_the_limit_of_a_queue_is_named_when_it_is_full(served, claim, limit, said):
     app = served
-    app.queue("default", at_once=1)
+    app.queue("default", **limit)
     task = app.task(name="known")(lambda: None)
     _, second = task.delay(), task.delay()
     assert why(app, second.id) == []
     claim()
-    assert why(app, second.id) == [
-        "1 task of its queue default runs, as many as its limit lets in. To let in more: "
-        "fbtasks limits set queue:default --at-once N"
-    ]
+    assert re.fullmatch(said, *why(app, second.id))
 
 
-def test_the_rate_of_a_queue_says_when(served, claim):
-    app = served
-    app.queue("default", rate="1/h")
-    task = app.task(name="known")(lambda: None)
-    _, second = task.delay(), task.delay()
-    assert why(app, second.id) == []
-    assert len(claim()) == 1
-    (said,) = why(app, second.id)
-    assert re.fullmatch(r"queue:default lets in the next one at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said)
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_a_held_task_says_which_tasks_have_the_places(served, claim, several):
+def test_a_held_task_says_which_tasks_have_the_places(served, claim):
     app = served
     app.limit("customer", at_once=2)
     app.limit("sms", rate="1/h")
-    limits = {"customer": "n", "sms": None} if several else {"customer": "n"}
-    task = app.task(name="bill", limits=limits)(lambda n: None)
+    task = app.task(name="bill", limits={"customer": "n", "sms": None})(lambda n: None)
     *_, last = [task.delay(1) for _ in range(3)]
-    if several:
-        execute(app, "UPDATE QUEUE_LIMIT SET SET_BURST = 9 WHERE NAME = 'sms'")
+    execute(app, "UPDATE QUEUE_LIMIT SET SET_BURST = 9 WHERE NAME = 'sms'")
     assert len(claim() + claim()) == 2
     assert why(app, last.id) == ["customer is taken by tasks 1, 2, which run"]
 

@@ -16,12 +16,6 @@ def number(request):
         signal.signal(each, handler)
 
 
-def test_a_signal_ends_the_program_with_its_exit_code(number):
-    with pytest.raises(SystemExit) as ended:
-        signal.raise_signal(number)
-    assert ended.value.code == 128 + number
-
-
 def test_what_is_held_runs_to_its_end(number):
     steps = []
     with pytest.raises(SystemExit) as ended, held():

@@ -1,11 +1,5 @@
 """Settings are checked when they are made, and a URL's password is in no message."""
 
-from __future__ import annotations
-
-from datetime import timedelta
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -34,13 +28,13 @@ FILE = DatabaseURL("/data/queue.fdb")
         ),
     ],
 )
-def test_a_url_names_a_database(text: str, url: DatabaseURL) -> None:
+def test_a_url_names_a_database(text, url):
     assert DatabaseURL.parse(text) == url
     if url.password is None:
         assert DatabaseURL.parse(str(url)) == url
 
 
-def test_the_connection_string() -> None:
+def test_the_connection_string():
     assert DatabaseURL.parse("firebird:///data/q.fdb").dsn == "/data/q.fdb"
     assert DatabaseURL.parse("firebird://h:3051//srv/q.fdb").dsn == "inet://h:3051//srv/q.fdb"
     assert DatabaseURL.parse("firebird://[::1]/alias").dsn == "inet://[::1]:3050/alias"
@@ -55,13 +49,11 @@ def test_the_connection_string() -> None:
         ("firebird://u:p@h/srv/data/x.fdb", "firebird://u:***@h:3050//srv/data/x.fdb"),
         ("firebird://h//tmp/x.fdb", None),
         ("firebird://h/alias", None),
-        ("firebird://h/x.fdb", None),
         ("firebird://h/../x.fdb", None),
-        ("firebird://h/C:/data/x.fdb", None),
         ("firebird:///tmp/x.fdb", None),
     ],
 )
-def test_a_relative_path_on_a_server_was_perhaps_meant_from_its_root(text: str, rooted: str | None) -> None:
+def test_a_relative_path_on_a_server_was_perhaps_meant_from_its_root(text, rooted):
     found = DatabaseURL.parse(text).rooted
     assert (found if found is None else str(found)) == rooted
 
@@ -71,23 +63,18 @@ def test_a_relative_path_on_a_server_was_perhaps_meant_from_its_root(text: str, 
     [
         "",
         "queue.fdb",
-        "/data/queue.fdb",
         "postgresql://host/db",
-        "firebird:",
         "firebird://",
-        "firebird:///",
         "firebird:///data/",
-        "firebird://host",
         "firebird://host/",
         "firebird://host:port/alias",
         "firebird://host:99999/alias",
-        "firebird://[::1/alias",
         "firebird:///data/q#1.fdb",
         "firebird:///data/q.fdb?colour=red",
         "firebird:///data/q.fdb?charset",
     ],
 )
-def test_what_is_no_url_of_ours_is_refused(text: str) -> None:
+def test_what_is_no_url_of_ours_is_refused(text):
     with pytest.raises(ConfigurationError):
         DatabaseURL.parse(text)
 
@@ -95,15 +82,13 @@ def test_what_is_no_url_of_ours_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "given"),
     [
-        ("firebird://ANNA@/data/q.fdb", "a user"),
         ("firebird://ANNA:secret@/data/q.fdb", "a user"),
         ("firebird://:3051/data/q.fdb", "a port"),
-        ("firebird:///data/q.fdb?role=CLERK", "role="),
         ("firebird:///data/q.fdb?auth_plugins=Srp256&charset=UTF8", "auth_plugins="),
         ("firebird://ANNA@/data/q.fdb?role=CLERK", "a user and role="),
     ],
 )
-def test_a_login_that_an_embedded_file_would_not_heed_is_refused(text: str, given: str) -> None:
+def test_a_login_that_an_embedded_file_would_not_heed_is_refused(text, given):
     """There everybody is SYSDBA."""
     with pytest.raises(ConfigurationError, match=f" has {given}, and names no server") as caught:
         DatabaseURL.parse(text)
@@ -115,7 +100,7 @@ def test_a_login_that_an_embedded_file_would_not_heed_is_refused(text: str, give
 @example("firebird://\u2100/x")
 @example("firebird://[/")
 @example("firebird://h/a?charset=%ff")
-def test_parsing_raises_only_errors_of_ours(rest: str) -> None:
+def test_parsing_raises_only_errors_of_ours(rest):
     for text in (rest, f"firebird://{rest}", f"firebird://host/{rest}"):
         try:
             url = DatabaseURL.parse(text)
@@ -127,7 +112,7 @@ def test_parsing_raises_only_errors_of_ours(rest: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
 @example("a?b=c&d#e%25 f")
-def test_the_path_of_a_file_comes_back(name: str) -> None:
+def test_the_path_of_a_file_comes_back(name):
     path = f"/data/{name.strip()}.fdb"
     assert DatabaseURL.parse(str(DatabaseURL(path))) == DatabaseURL(path)
 
@@ -135,34 +120,9 @@ def test_the_path_of_a_file_comes_back(name: str) -> None:
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
 @example("a&b=c")
 @example("a+b")
-def test_the_options_come_back(role: str) -> None:
+def test_the_options_come_back(role):
     url = DatabaseURL("alias", "host", options={"role": role})
     assert DatabaseURL.parse(str(url)) == url
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "postgresql://u:SECRET@host/db",
-        "firebird://u:SECRET@host",
-        "firebird://u:SECRET@host:port/alias",
-        "firebird://u:SEC@RET@host",
-        "firebird://u:SECRET/RET@host/x#",
-        "firebird://u:SECRET#RET@host/x",
-        "firebird://u:SECRET?RET@host/x",
-        "firebird://u@x:SECRET@host",
-        "firebird://u:12?RET=1@host/x",
-        "firebird://u:12#RET@host/x",
-        "firebird://u:SECRET@\u2100/x",
-        "u:SECRET@host/db",
-        "firebird:u:SECRET@host/db",
-    ],
-)
-def test_the_password_is_in_no_message(text: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        DatabaseURL.parse(text)
-    assert "SEC" not in str(caught.value)
-    assert "RET" not in str(caught.value)
 
 
 BEHIND_A_LOGIN = [
@@ -191,7 +151,7 @@ WITHOUT_A_HOST = [
 PIECES = ["Zq7", "12", ":", "/", "?", "#", "%", "%40", "[", "]", "=", "&", " ", "\\", "\n", "é", "\u2100"]
 
 
-def parsed(text: str) -> tuple[str, str]:
+def parsed(text):
     """The message when *text* is refused, and what is shown of it when it is not."""
     try:
         url = DatabaseURL.parse(text)
@@ -200,8 +160,12 @@ def parsed(text: str) -> tuple[str, str]:
     return "", str(url) + repr(url) + url.dsn
 
 
+@example("firebird://ann:{}@db.example/x", ["12", "?"], 1)
+@example("firebird://ann:{}@db.example/x", ["12", "#"], 2)
+@example("firebird://ann:{}@db.example/x", ["@", "\u2100"], 0)
+@example("firebird://ann:{}@db.example/x", ["/", "@"], 1)
 @given(st.sampled_from(BEHIND_A_LOGIN), st.lists(st.sampled_from([*PIECES, "@"]), max_size=4), st.integers(0, 4))
-def test_no_part_of_a_password_is_in_a_message_or_in_what_is_shown(form: str, pieces: list[str], at: int) -> None:
+def test_no_part_of_a_password_is_in_a_message_or_in_what_is_shown(form, pieces, at):
     pieces.insert(at, "Zq7")
     message, shown = parsed(form.format("".join(pieces)))
     assert "Zq7" not in message + shown
@@ -211,7 +175,7 @@ def test_no_part_of_a_password_is_in_a_message_or_in_what_is_shown(form: str, pi
 @example("{}", [":", "/", "/"], 0)
 @example("firebird://db.example/x?password={}", ["&", "="], 1)
 @given(st.sampled_from(WITHOUT_A_HOST), st.lists(st.sampled_from(PIECES), max_size=4), st.integers(0, 4))
-def test_nor_where_the_host_was_forgotten(form: str, pieces: list[str], at: int) -> None:
+def test_nor_where_the_host_was_forgotten(form, pieces, at):
     pieces.insert(at, "Zq7")
     assume(form != "firebird:{}" or not "".join(pieces).startswith("//"))  # what follows is the host then
     message, _ = parsed(form.format("".join(pieces)))
@@ -223,20 +187,17 @@ def test_nor_where_the_host_was_forgotten(form: str, pieces: list[str], at: int)
     [
         ("firebird://u:SECRET@db.example:port/x", "firebird://..."),
         ("mysql://u:SECRET@db.example/x", "mysql://db.example..."),
-        ("mysql://db.example", "mysql://db.example"),
-        ("firebird://u:SECRET@[::1]:x/y", "firebird://..."),
         ("mysql://u:SECRET@[::1]:1/y", "mysql://[::1]..."),
-        ("firebird://u:SECRET/x", "firebird://..."),
         ("u:SECRET@host/x", "..."),
     ],
 )
-def test_of_a_refused_url_scheme_and_host_are_shown(text: str, shown: str) -> None:
+def test_of_a_refused_url_scheme_and_host_are_shown(text, shown):
     with pytest.raises(ConfigurationError) as caught:
         DatabaseURL.parse(text)
     assert str(caught.value).startswith(f"'{shown}")
 
 
-def test_the_password_is_in_no_representation() -> None:
+def test_the_password_is_in_no_representation():
     url = DatabaseURL.parse("firebird://u:SECRET@host/alias")
     assert url.password == "SECRET"
     assert "SECRET" not in repr(url) + str(url)
@@ -245,9 +206,7 @@ def test_the_password_is_in_no_representation() -> None:
     assert "KEYKEY" not in repr(settings)
 
 
-def test_the_url_is_the_one_given_then_the_environments_then_a_file_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_url_is_the_one_given_then_the_environments_then_a_file_here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FBTASKS_URL", raising=False)
     assert resolve_url(None) == DatabaseURL(str(tmp_path / "fbtasks.fdb"))
@@ -258,48 +217,17 @@ def test_the_url_is_the_one_given_then_the_environments_then_a_file_here(
     assert resolve_url("firebird:///data/queue.fdb") == FILE
 
 
-@pytest.mark.parametrize("name", ["default", "a", "9", "_x", "mail.high:eu-1", "q" * 63])
-def test_a_queue_name(name: str) -> None:
-    assert queue_name("queue", name) == name
-
-
-@pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "é", "q" * 64, "a\n", "a\0", None, 5, b"x"])
-def test_what_is_no_queue_name(name: Any) -> None:
+@pytest.mark.parametrize("name", ["", ".x", "a b", "é", "q" * 64, "a\n", None])
+def test_what_is_no_queue_name(name):
+    assert queue_name("queue", "_mail.high:eu-1") == "_mail.high:eu-1"
+    assert queue_name("queue", "9" * 63) == "9" * 63
     with pytest.raises(ConfigurationError, match="is not a queue name"):
         queue_name("queue", name)
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"default_queue": "a b"}, "queue name"),
-        ({"queues": frozenset({"a b", "default"})}, "queue name"),
-        ({"queues": frozenset({"mail"})}, "default_queue"),
-        ({"queues": frozenset()}, "default_queue"),
-        ({"payload_limit": 0}, "payload_limit"),
-        ({"pool_size": 0}, "pool_size"),
-        ({"pool_timeout": 0}, "pool_timeout"),
-        ({"result_expires": timedelta(0)}, "result_expires"),
-        ({"failed_expires": timedelta(-1)}, "failed_expires"),
-        ({"unknown_task_timeout": timedelta(0)}, "unknown_task_timeout"),
-    ],
-)
-def test_a_setting_that_cannot_be_used_is_refused_with_its_name(options: Any, what: str) -> None:
-    with pytest.raises(ConfigurationError, match=what):
-        Settings("test", url=FILE, **options)
-
-
-def test_only_an_embedded_database_is_migrated_unasked() -> None:
+def test_only_an_embedded_database_is_migrated_unasked():
     server = DatabaseURL("alias", "host")
     assert Settings("test", url=FILE).migrates
     assert not Settings("test", url=server).migrates
     assert Settings("test", url=server, auto_migrate=True).migrates
     assert not Settings("test", url=FILE, auto_migrate=False).migrates
-
-
-@given(st.sets(st.from_regex(r"[a-z][a-z0-9.]{0,10}", fullmatch=True), min_size=1))
-def test_the_default_queue_is_one_of_the_declared_ones(names: set[str]) -> None:
-    assume("default" not in names)
-    with pytest.raises(ConfigurationError):
-        Settings("test", url=FILE, queues=frozenset(names))
-    assert Settings("test", url=FILE, queues=frozenset({*names, "default"})).queues

@@ -1,16 +1,11 @@
 """Options are declared once: signatures, checks and defaults follow."""
 
-from __future__ import annotations
-
 import inspect
-import pickle
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from fbtasks import FBTasks, RetryPolicy, Task, task
+from fbtasks import FBTasks, RetryPolicy, Task
 from fbtasks.app import OnChange, OnEvent, PollTable, TaskOptions
 from fbtasks.config import Settings
 from fbtasks.tasks.declare import options_of
@@ -21,7 +16,7 @@ app = FBTasks("a", "firebird:///nosuch/queue.fdb")
 
 
 @app.task(name="add", queue="mail", priority=3)
-def add(a: int, b: int) -> int:
+def add(a, b):
     return a + b
 
 
@@ -33,19 +28,14 @@ def add(a: int, b: int) -> int:
         (FBTasks.on_change, OnChange),
         (FBTasks.on_event, OnEvent),
         (FBTasks.poll_table, PollTable),
-        (task, TaskOptions),
-        (TaskOptions, TaskOptions),
         (RetryPolicy, RetryPolicy),
         (Task.apply_async, CallOptions),
-        (Task.delay_many, CallOptions),
-        (TaskCalls.apply_async, CallOptions),
         (TaskCalls.delay_many, CallOptions),
         (FBTasks.send_task, CallOptions),
-        (add.apply_async, CallOptions),
         (Task.retry, RetryOptions),
     ],
 )
-def test_a_signature_has_the_declared_options_and_their_defaults(function: Callable[..., Any], declared: type) -> None:
+def test_a_signature_has_the_declared_options_and_their_defaults(function, declared):
     shown = {
         name: parameter.default
         for name, parameter in inspect.signature(function).parameters.items()
@@ -57,12 +47,7 @@ def test_a_signature_has_the_declared_options_and_their_defaults(function: Calla
     assert len(shown) >= len(options) - 2  # the name and the url of an app are not among them
 
 
-def test_retry_options_are_those_of_a_policy() -> None:
-    assert options_of(RetryPolicy).items() <= options_of(TaskOptions).items()
-    assert add.policy is add.options
-
-
-def test_none_is_as_if_it_was_left_out() -> None:
+def test_none_is_as_if_it_was_left_out():
     for known in (add.call, lambda args, kwargs, **options: app.enqueuer.make_call("other", args, kwargs, **options)):
         plain = known((1, 2), {})
         assert known((1, 2), {}, **dict.fromkeys(options_of(CallOptions))) == plain
@@ -71,7 +56,7 @@ def test_none_is_as_if_it_was_left_out() -> None:
     assert add.call((1, 2), {}, priority=0).priority == 0
 
 
-def test_settings_can_be_made_anew_from_what_they_keep() -> None:
+def test_settings_can_be_made_anew_from_what_they_keep():
     for options in (
         {},
         {"queues": ["default"], "include": ["a"], "accept_content": ["json"], "timezone": "Europe/Berlin"},
@@ -80,12 +65,6 @@ def test_settings_can_be_made_anew_from_what_they_keep() -> None:
         settings = Settings("a", "firebird:///x/y.fdb", **options)
         assert replace(settings, pool_size=7) == Settings("a", "firebird:///x/y.fdb", pool_size=7, **options)
     assert settings.signing_key == (b"one", b"two")
-
-
-def test_settings_go_to_another_process_without_their_hooks() -> None:
-    settings = FBTasks("a", "firebird:///x/y.fdb", on_failure=lambda request, error: None, pool_size=7).settings
-    there = pickle.loads(pickle.dumps(settings))
-    assert there == replace(settings, on_failure=None)
 
 
 @pytest.mark.parametrize(("given", "wrong"), [((), "'name'"), (("shop", "url", "more"), "too many")])

@@ -1,13 +1,8 @@
 """What cannot be used is refused where it is given, in one line that names the value and what is wanted."""
 
-from __future__ import annotations
-
 import functools
-import sys
-import uuid
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,10 +11,7 @@ from fbtasks import (
     ConfigurationError,
     EnqueueError,
     FBTasks,
-    FBTasksError,
     RetryPolicy,
-    RetryRule,
-    SerializationError,
     TaskDefinitionError,
     UnknownTaskError,
     task,
@@ -32,7 +24,7 @@ URL = "firebird:///nosuch/queue.fdb"
 """Never opened: all of this is refused before."""
 
 
-def refusal(kind: type[FBTasksError], function: Any, *args: Any, **kwargs: Any) -> str:
+def refusal(kind, function, *args, **kwargs):
     """The message with which *function* refuses what it is given: one line, of the class *kind* itself."""
     with pytest.raises(kind) as caught:
         function(*args, **kwargs)
@@ -43,7 +35,7 @@ def refusal(kind: type[FBTasksError], function: Any, *args: Any, **kwargs: Any) 
     return message
 
 
-def ids(table: list[Any]) -> list[str]:
+def ids(table):
     """Names for the rows of a table: no addresses, which differ between the processes that run the tests."""
     return [
         f"{number} {' '.join(row[0]) if isinstance(row[0], dict) else ''}".strip() for number, row in enumerate(table)
@@ -51,17 +43,13 @@ def ids(table: list[Any]) -> list[str]:
 
 
 class Thing:
-    def __call__(self) -> None: ...
+    def __call__(self): ...
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return "<thing>"
 
-    def method(self) -> int:
+    def method(self):
         return 1
-
-
-class Model:
-    pass
 
 
 def items():
@@ -72,62 +60,40 @@ async def pages():
     yield 1
 
 
-async def waits() -> int:
+async def waits():
     return 1
 
 
-def add(a: Any, b: Any = 0) -> Any:
+def add(a, b=0):
     return a + b
 
 
-def nothing() -> None: ...
+def nothing(): ...
 
 
 HUNDRED = "at most a hundred years"
-APPS: list[tuple[dict[str, Any], str]] = [
+APPS = [
     ({"name": 5}, "the app's name 5 must be text: FBTasks('shop', url)."),
-    ({"name": " "}, "the app's name ' ' must be text: FBTasks('shop', url)."),
     (
         {"name": "firebird://u:SECRET@host/x"},
         "the first argument of FBTasks is the app's name, and the url comes second.",
     ),
     ({"url": Path("/x.fdb")}, "the url must be text, not a PosixPath. Use firebird:///absolute/path/queue.fdb for the"),
     ({"include": "proj.app"}, "include 'proj.app' must be a list of names of modules: include=['proj.app']."),
-    ({"include": 5}, "include 5 must be a list of names of modules."),
     ({"include": [functools]}, "include holds <module 'functools' "),
-    ({"include": [""]}, "include holds '', and must be a list of names of modules."),
+    ({"queues": ["mail"]}, "default_queue 'default' "),
     ({"queues": "mail"}, "queues 'mail' must be a list of queue names: queues=['mail']."),
-    ({"queues": 5}, "queues 5 must be a list of queue names."),
-    ({"queues": ["default", 5]}, "queues holds 5, and must be a list of queue names."),
     ({"queues": ["default", "a b"]}, "'a b' is not a queue name: use 1 to 63 letters"),
-    ({"default_queue": None}, "None is not a queue name: use 1 to 63 letters"),
     ({"default_queue": 7}, "7 is not a queue name: use 1 to 63 letters"),
-    ({"serializer": None}, "serializer None must be text, and not empty."),
-    ({"serializer": ["json"]}, "serializer ['json'] must be text, and not empty."),
     ({"serializer": "jsn"}, "unknown serializer 'jsn'. Known: "),
     ({"accept_content": "json"}, "accept_content 'json' must be a list of serializers: accept_content=['json']."),
-    ({"accept_content": [5]}, "accept_content holds 5, and must be a list of serializers."),
-    (
-        {"signing_key": 5},
-        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
+    *(
+        (
+            {"signing_key": key},
+            "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
+        )
+        for key in (5, [], ["SECRET", 5], "")
     ),
-    (
-        {"signing_key": []},
-        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
-    ),
-    (
-        {"signing_key": [b"k", 5]},
-        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
-    ),
-    (
-        {"signing_key": ""},
-        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
-    ),
-    (
-        {"signing_key": bytearray(b"k")},
-        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
-    ),
-    ({"payload_limit": "5"}, "payload_limit '5' must be a whole number of bytes from 1 to 2147483647."),
     ({"payload_limit": 0}, "payload_limit 0 must be a whole number of bytes from 1 to 2147483647."),
     ({"payload_limit": 2**31}, "payload_limit 2147483648 must be a whole number of bytes from 1 to 2147483647."),
     (
@@ -140,111 +106,87 @@ APPS: list[tuple[dict[str, Any], str]] = [
         "result_expires 3600 must be a timedelta longer than nothing, at most a hundred years: "
         "give timedelta(seconds=3600).",
     ),
-    ({"result_expires": "1d"}, "result_expires '1d' must be a timedelta longer than nothing"),
     ({"result_expires": timedelta(0)}, "result_expires datetime.timedelta(0) must be a timedelta longer than nothing"),
     ({"failed_expires": timedelta.max}, "failed_expires datetime.timedelta(days=999999999,"),
     ({"unknown_task_timeout": 1}, "unknown_task_timeout 1 must be a timedelta longer than nothing"),
     ({"timezone": "Europe/Berln"}, "there is no timezone 'Europe/Berln'. Did you mean 'Europe/Berlin'"),
     ({"timezone": "../etc/passwd"}, "there is no timezone '../etc/passwd'."),
-    ({"timezone": "Europe"}, "there is no timezone 'Europe'."),
-    ({"timezone": 2}, "timezone 2 must be a tzinfo, or None."),
     ({"auto_migrate": "yes"}, "auto_migrate 'yes' must be True or False."),
     ({"crash_limit": "3"}, "crash_limit '3' must be a whole number from 1 to 1000000."),
-    ({"crash_limit": sys.maxsize}, f"crash_limit {sys.maxsize} must be a whole number from 1 to 1000000."),
-    ({"pool_size": "5"}, "pool_size '5' must be a whole number from 1 to 10000."),
     ({"pool_size": True}, "pool_size True must be a whole number from 1 to 10000."),
-    ({"pool_size": 2.0}, "pool_size 2.0 must be a whole number from 1 to 10000."),
-    ({"pool_timeout": "5"}, f"pool_timeout '5' must be a number of seconds above 0, {HUNDRED}."),
     ({"pool_timeout": float("inf")}, f"pool_timeout inf must be a number of seconds above 0, {HUNDRED}."),
     ({"always_eager": 1}, "always_eager 1 must be True or False."),
-    ({"on_success": "f"}, "on_success 'f' must be a function of the request and the result or exception."),
-    ({"on_failure": 5}, "on_failure 5 must be a function of the request and the result or exception."),
     ({"coundown": 5}, "unknown option of FBTasks 'coundown'. Known options: accept_content, always_eager, "),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), APPS, ids=ids(APPS))
-def test_an_app(options: dict[str, Any], message: str) -> None:
+def test_an_app(options, message):
     said = refusal(ConfigurationError, FBTasks, **{"name": "a", "url": URL, **options})
     assert said.startswith(message)
     assert "SECRET" not in said
 
 
-def test_a_timezone_may_be_named() -> None:
+def test_a_timezone_may_be_named():
     app = FBTasks("a", URL, timezone="Europe/Berlin")
     assert app.settings.timezone == ZoneInfo("Europe/Berlin")
     moment = app.enqueuer.make_call("t", (), {}, eta=datetime(2027, 7, 1, 12)).start
     assert moment == datetime(2027, 7, 1, 10, tzinfo=UTC)
 
 
-OPTIONS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
+OPTIONS = [
     ({"name": 5}, TaskDefinitionError, "the task name 5 must be text."),
-    ({"name": ""}, TaskDefinitionError, "the task name '' must have 1 to 255 printable characters."),
     ({"queue": 5}, ConfigurationError, "5 is not a queue name: "),
     ({"priority": "high"}, ConfigurationError, "priority 'high' must be a whole number from -9999 to 9999; "),
-    ({"bind": 1}, ConfigurationError, "bind 1 must be True or False."),
-    ({"ignore_result": None}, ConfigurationError, "ignore_result None must be True or False."),
-    ({"transactional": "yes"}, ConfigurationError, "transactional 'yes' must be True or False."),
     ({"expires": "60"}, ConfigurationError, f"expires '60' must be a number of seconds above 0, {HUNDRED}, or a "),
-    ({"expires": 0}, ConfigurationError, f"expires 0 must be a number of seconds above 0, {HUNDRED}, or a timedelta."),
-    ({"expires": timedelta(-1)}, ConfigurationError, "expires datetime.timedelta(days=-1) must be a timedelta longer "),
     ({"expires": datetime(2027, 1, 1)}, ConfigurationError, "expires datetime.datetime(2027, 1, 1, 0, 0) must be a "),
-    ({"serializer": 5}, ConfigurationError, "serializer 5 must be text, and not empty."),
     ({"serializer": "jsn"}, ConfigurationError, "unknown serializer 'jsn'. Known: "),
     ({"serializer": "cloudpickle"}, ConfigurationError, "serializer 'cloudpickle' needs a signing_key: "),
-    ({"time_limit": "5"}, ConfigurationError, f"time_limit '5' must be a number of seconds above 0, {HUNDRED}."),
+    (
+        {"heartbeat_timeout": 0},
+        ConfigurationError,
+        f"heartbeat_timeout 0 must be a number of seconds above 0, {HUNDRED}.",
+    ),
     ({"time_limit": 0}, ConfigurationError, f"time_limit 0 must be a number of seconds above 0, {HUNDRED}."),
-    ({"time_limit": True}, ConfigurationError, f"time_limit True must be a number of seconds above 0, {HUNDRED}."),
     ({"soft_time_limit": timedelta(1)}, ConfigurationError, "soft_time_limit datetime.timedelta(days=1) must be a "),
     (
         {"soft_time_limit": 60, "time_limit": 60},
         ConfigurationError,
         "soft_time_limit 60 must be less than time_limit 60, which ends the task before.",
     ),
-    ({"max_retries": "5"}, ConfigurationError, "max_retries '5' must be a whole number from 0, or None."),
     ({"max_retries": float("inf")}, ConfigurationError, "max_retries inf must be a whole number from 0, or None."),
     ({"autoretry_for": OSError}, ConfigurationError, "autoretry_for <class 'OSError'> must be a tuple of exception "),
     ({"autoretry_for": ["OSError"]}, ConfigurationError, "autoretry_for holds 'OSError', which is not an exception"),
     ({"autoretry_for": {OSError: "5"}}, ConfigurationError, "autoretry_for[OSError] '5' must be a number of seconds"),
-    ({"dont_autoretry_for": OSError}, ConfigurationError, "dont_autoretry_for <class 'OSError'> must be a tuple of "),
-    ({"dont_autoretry_for": 5}, ConfigurationError, "dont_autoretry_for 5 must be a tuple of exception types"),
     ({"retry_backoff": "2"}, ConfigurationError, "retry_backoff '2' must be a number of seconds from 0, or True or "),
-    ({"retry_backoff_max": None}, ConfigurationError, "retry_backoff_max None must be a number of seconds from 0."),
     ({"retry_jitter": 0.5}, ConfigurationError, "retry_jitter 0.5 must be True or False."),
     ({"default_retry_delay": 1e300}, ConfigurationError, "default_retry_delay 1e+300 must be a number of seconds from"),
-    ({"on_success": 5}, ConfigurationError, "on_success 5 must be a function of the request and the result or "),
     (
         {"on_failure": RetryPolicy},
         ConfigurationError,
         "on_failure <class 'fbtasks.tasks.retry.RetryPolicy'> must be a function of the request and the result or "
         "exception. RetryPolicy is a class: give an object of it, or a function.",
     ),
-    ({"on_failure": "f"}, ConfigurationError, "on_failure 'f' must be a function of the request and the result or "),
     (
         {"retrys": 3},
         TaskDefinitionError,
         "unknown task option 'retrys'. Did you mean 'on_retry'? Known options: autoretry_for, base, ",
     ),
-    ({"max_retry": 3}, TaskDefinitionError, "unknown task option 'max_retry'. Did you mean 'max_retries'"),
 ]
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), OPTIONS, ids=ids(OPTIONS))
-def test_the_options_of_a_task_are_checked_where_it_is_defined(
-    options: dict[str, Any], kind: type[FBTasksError], message: str
-) -> None:
-    def define() -> None:
+def test_the_options_of_a_task_are_checked_where_it_is_defined(options, kind, message):
+    def define():
         FBTasks("a", URL).task(**options)(add)
 
     assert refusal(kind, define).startswith(message)
 
 
-FUNCTIONS: list[tuple[Any, str]] = [
+FUNCTIONS = [
     (functools.partial(add, 1), "functools.partial(<function add at 0x"),
     (Thing(), "<thing> is not a function: define one that calls it, and make that the task."),
-    (Model, "<class 'test_refused.Model'> is not a function: define one that calls it, and make that the task."),
     ("mail", "'mail' is not a function; the name of a task is an option: @app.task(name='mail')."),
-    (5, "5 is not a function."),
     (items, "'items' is a generator function, and a task returns one value: return a list, or make each item a call."),
     (pages, "'pages' is a generator function, and a task returns one value: return a list, or make each item a call."),
     (task(add), "'test_refused.add' is a task already: decorate a function once."),
@@ -253,11 +195,11 @@ FUNCTIONS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("function", "message"), FUNCTIONS, ids=ids(FUNCTIONS))
 @pytest.mark.parametrize("free", [False, True])
-def test_what_is_no_function_of_a_task(function: Any, message: str, free: bool) -> None:
+def test_what_is_no_function_of_a_task(function, message, free):
     assert refusal(TaskDefinitionError, task if free else FBTasks("a", URL).task, function).startswith(message)
 
 
-def test_what_can_be_called_and_has_a_name_can_be_a_task() -> None:
+def test_what_can_be_called_and_has_a_name_can_be_a_task():
     app = FBTasks("a", URL)
     for number, function in enumerate((add, waits, lambda: 1, Thing().method, functools.lru_cache(add), len)):
         made = app.task(name=f"t{number}")(function)
@@ -268,7 +210,7 @@ def test_what_can_be_called_and_has_a_name_can_be_a_task() -> None:
     assert app.tasks["t4"](1) == 1
 
 
-def test_bind_needs_a_parameter() -> None:
+def test_bind_needs_a_parameter():
     app = FBTasks("a", URL)
     message = "bind=True gives 'nothing' the task as its first argument, and it takes none."
     assert refusal(TaskDefinitionError, app.task(bind=True), nothing) == message
@@ -276,20 +218,15 @@ def test_bind_needs_a_parameter() -> None:
 
 
 ETA = datetime(2100, 1, 1, tzinfo=UTC)
-CALLS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
+CALLS = [
     ({"args": 4711}, EnqueueError, "args 4711 must be a list or a tuple of the arguments: (4711,)."),
     ({"args": "x"}, EnqueueError, "args 'x' must be a list or a tuple of the arguments: ('x',)."),
-    ({"args": b"x"}, EnqueueError, "args b'x' must be a list or a tuple of the arguments: (b'x',)."),
     ({"args": {"a": 1}}, EnqueueError, "args {'a': 1} must be a list or a tuple; arguments by name are kwargs."),
-    ({"args": {1}}, EnqueueError, "args {1} must be a list or a tuple of the arguments: ({1},)."),
     ({"kwargs": [1]}, EnqueueError, "kwargs [1] must be a dict of the arguments by their names."),
-    ({"kwargs": 0}, EnqueueError, "kwargs 0 must be a dict of the arguments by their names."),
     ({"kwargs": {1: 2}}, EnqueueError, "kwargs has the key 1: the names of arguments are text."),
     ({"args": (1, 2, 3)}, EnqueueError, "'t' cannot be called like that: too many positional arguments."),
     ({"countdown": "5"}, EnqueueError, f"countdown '5' must be a number of seconds, {HUNDRED}."),
-    ({"countdown": True}, EnqueueError, f"countdown True must be a number of seconds, {HUNDRED}."),
     ({"countdown": float("nan")}, EnqueueError, f"countdown nan must be a number of seconds, {HUNDRED}."),
-    ({"countdown": timedelta.min}, EnqueueError, "countdown datetime.timedelta(days=-999999999) must be a number of "),
     ({"countdown": -1}, EnqueueError, "countdown -1 must not be negative; 0 means at once."),
     ({"countdown": 1, "eta": ETA}, EnqueueError, "give countdown or eta, not both."),
     (
@@ -297,24 +234,11 @@ CALLS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
         EnqueueError,
         "eta '2027-01-01' must be a datetime of the years 2 to 9998: datetime.fromisoformat('2027-01-01').",
     ),
-    (
-        {"eta": 60},
-        EnqueueError,
-        "eta 60 must be a datetime of the years 2 to 9998; give seconds from now as countdown=60.",
-    ),
-    ({"eta": date(2027, 1, 1)}, EnqueueError, "eta datetime.date(2027, 1, 1) must be a datetime of the years 2 to "),
-    ({"priority": "5"}, ConfigurationError, "priority '5' must be a whole number from -9999 to 9999; higher runs"),
     ({"priority": 10_000}, ConfigurationError, "priority 10000 must be a whole number from -9999 to 9999; higher runs"),
     ({"queue": ""}, ConfigurationError, "'' is not a queue name: "),
     ({"queue": 5}, ConfigurationError, "5 is not a queue name: "),
     ({"expires": "60"}, EnqueueError, f"expires '60' must be a number of seconds, {HUNDRED}, or a datetime."),
     ({"expires": 0}, EnqueueError, "expires 0 must be later than now."),
-    ({"expires": timedelta(-1)}, EnqueueError, "expires -1 day, 0:00:00 must be later than now."),
-    (
-        {"expires": datetime(2020, 1, 1, tzinfo=UTC)},
-        EnqueueError,
-        "expires 2020-01-01 00:00:00+00:00 must be later than now.",
-    ),
     ({"expires": datetime(2020, 1, 1)}, EnqueueError, "expires 2020-01-01 00:00:00 must be later than now."),
     (
         {"expires": 60, "countdown": 60},
@@ -322,22 +246,17 @@ CALLS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
         "expires 60 is not later than the eta or countdown (0:01:00), so the call could never run: "
         "give a later expires, or an earlier start.",
     ),
-    ({"expires": 60, "eta": ETA}, EnqueueError, "expires 60 is not later than the eta or countdown (2100-01-01 00:00:"),
     ({"expires": ETA, "eta": ETA}, EnqueueError, "expires 2100-01-01 00:00:00+00:00 is not later than the eta or "),
-    ({"max_retries": "5"}, EnqueueError, "max_retries '5' must be a whole number from 0, or None."),
     ({"max_retries": -1}, EnqueueError, "max_retries -1 must be a whole number from 0, or None."),
     ({"task_id": 5}, EnqueueError, "task_id 5 must be a string of 1 to 255 printable characters."),
-    ({"task_id": uuid.UUID(int=1)}, EnqueueError, "task_id UUID('00000000-0000-0000-0000-000000000001') must be a "),
     ({"task_id": "4711"}, EnqueueError, "task_id '4711' is a number, and numbers are given by the database. Prefix "),
-    ({"serializer": ""}, ConfigurationError, "serializer '' must be text, and not empty."),
-    ({"serializer": []}, ConfigurationError, "serializer [] must be text, and not empty."),
     ({"serializer": "jsn"}, ConfigurationError, "unknown serializer 'jsn'. Known: "),
     ({"countdwn": 5}, EnqueueError, "unknown option of a call 'countdwn'. Did you mean 'countdown'? Known options: "),
 ]
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), CALLS, ids=ids(CALLS))
-def test_a_call(options: dict[str, Any], kind: type[FBTasksError], message: str) -> None:
+def test_a_call(options, kind, message):
     app = FBTasks("a", URL)
     made = app.task(name="t")(add)
     options = {"args": (1, 2), **options}
@@ -349,28 +268,23 @@ def test_a_call(options: dict[str, Any], kind: type[FBTasksError], message: str)
         assert refusal(kind, made.delay_many, [(1, 2)], **options).startswith(message)
 
 
-MANY: list[tuple[Any, dict[str, Any], str]] = [
+MANY = [
     ([1, 2], {}, "calls[0] 1 must be a list or a tuple of the arguments: (1,)."),
     ([(1,), "ab"], {}, "calls[1] 'ab' must be a list or a tuple of the arguments: ('ab',)."),
-    ([{"a": 1}], {}, "calls[0] {'a': 1} must be a list or a tuple; arguments by name are kwargs."),
-    ([None], {}, "calls[0] None must be a list or a tuple of the arguments: (None,)."),
     ("ab", {}, "calls 'ab' must be a list of lists of arguments: [(1,), (2,)]."),
-    (5, {}, "calls 5 must be a list of lists of arguments: [(1,), (2,)]."),
     ([(1,)], {"kwargs": {"b": 1}}, "delay_many() takes positional arguments alone: [(1,), (2,)]."),
     ([(1,), (2,)], {"task_id": "x"}, "task_id 'x' names one call, not 2."),
 ]
 
 
 @pytest.mark.parametrize(("calls", "options", "message"), MANY, ids=ids(MANY))
-def test_many_calls(calls: Any, options: dict[str, Any], message: str) -> None:
+def test_many_calls(calls, options, message):
     made = FBTasks("a", URL).task(name="t")(add)
     assert refusal(EnqueueError, made.delay_many, calls, **options) == message
 
 
-RETRIES: list[tuple[dict[str, Any], str]] = [
-    ({"countdown": "5"}, f"countdown '5' must be a number of seconds from 0, {HUNDRED}."),
+RETRIES = [
     ({"countdown": -1}, f"countdown -1 must be a number of seconds from 0, {HUNDRED}."),
-    ({"max_retries": "5"}, "max_retries '5' must be a whole number from 0, or None."),
     ({"exc": "no"}, "exc 'no' must be an exception: retry(exc=error)."),
     ({"eta": ETA}, "unknown argument of retry() 'eta': give countdown= in seconds."),
     ({"contdown": 1}, "unknown argument of retry() 'contdown'. Did you mean 'countdown'? Known options: countdown, "),
@@ -378,12 +292,12 @@ RETRIES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), RETRIES, ids=ids(RETRIES))
-def test_a_retry(arguments: dict[str, Any], message: str) -> None:
+def test_a_retry(arguments, message):
     made = FBTasks("a", URL).task(name="t")(add)
     assert refusal(ConfigurationError, made.retry, **arguments).startswith(message)
 
 
-def test_arguments_may_be_none_as_in_celery() -> None:
+def test_arguments_may_be_none_as_in_celery():
     app = FBTasks("a", URL, always_eager=True)
     made = app.task(name="t")(add)
     assert made.apply_async(None, {"a": 1, "b": 2}).get() == 3
@@ -391,7 +305,7 @@ def test_arguments_may_be_none_as_in_celery() -> None:
     assert made.apply_async(range(2)).get() == 1
 
 
-def test_names_of_tasks_that_are_not_known() -> None:
+def test_names_of_tasks_that_are_not_known():
     app = FBTasks("a", URL)
     made = app.task(name="proj.add")(add)
     assert refusal(UnknownTaskError, app.find_task, "proj.ad") == (
@@ -403,7 +317,7 @@ def test_names_of_tasks_that_are_not_known() -> None:
     assert refusal(TaskDefinitionError, app.send_task, []) == "the task name [] must be text."
 
 
-def test_included_modules_that_do_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_included_modules_that_do_not_import(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "refused_broken.py").write_text("1 / 0\n")
@@ -422,8 +336,8 @@ def test_included_modules_that_do_not_import(tmp_path: Path, monkeypatch: pytest
         assert refusal(ConfigurationError, lambda app=app: app.tasks) == message
 
 
-@pytest.mark.parametrize("limit", [sys.maxsize, MOST_TRIES, 2**100])
-def test_a_number_of_retries_that_is_never_reached_means_no_limit(limit: int) -> None:
+@pytest.mark.parametrize("limit", [MOST_TRIES, 2**100])
+def test_a_number_of_retries_that_is_never_reached_means_no_limit(limit):
     app = FBTasks("a", URL)
     call = app.enqueuer.make_call("t", (), {}, max_retries=limit)
     assert call.max_tries == 0
@@ -445,7 +359,7 @@ def test_a_number_of_retries_that_is_never_reached_means_no_limit(limit: int) ->
     ],
     ids=" ".join,
 )
-def test_no_field_of_a_packed_call_reaches_into_the_next(changes: dict[str, Any]) -> None:
+def test_no_field_of_a_packed_call_reaches_into_the_next(changes):
     call = Call("t", "q", "application/json", b"[[], {}]")
     head = len(codec.pack_call(call)) - len(call.name + call.queue + call.content_type) - len(call.payload)
     assert head == 67
@@ -463,15 +377,5 @@ def test_no_field_of_a_packed_call_reaches_into_the_next(changes: dict[str, Any]
     ],
     ids=["id", "claim_id", "elapsed", "elapsed crash"],
 )
-def test_no_field_of_a_packed_outcome_reaches_into_the_next(item: Finished) -> None:
+def test_no_field_of_a_packed_outcome_reaches_into_the_next(item):
     assert "too large for its field" in refusal(StatementRefused, codec.pack_finished, item)
-
-
-def test_what_a_payload_cannot_hold_is_still_told_with_its_place() -> None:
-    made = FBTasks("a", URL).task(name="t")(add)
-    assert refusal(SerializationError, made.delay, {1: 2}).startswith("task 't': args[0] has the key 1 of type int")
-
-
-def test_a_rule() -> None:
-    message = "RetryRule.delay '5' must be a number of seconds from 0, at most a hundred years."
-    assert refusal(ConfigurationError, RetryRule, delay="5") == message

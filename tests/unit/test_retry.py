@@ -1,10 +1,7 @@
 """The retry policy decides whether there is another try, and when."""
 
-from __future__ import annotations
-
 import math
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,9 +33,7 @@ raised = st.sampled_from(EXCEPTIONS).map(lambda kind: kind("x"))
 
 
 @given(policies, raised | st.none(), st.integers(0, 10_000) | st.just(10**400), rngs)
-def test_a_delay_is_finite_and_within_bounds(
-    policy: RetryPolicy, exc: BaseException | None, retries: int, rng: random.Random
-) -> None:
+def test_a_delay_is_finite_and_within_bounds(policy, exc, retries, rng):
     longest = max(policy.retry_backoff_max, policy.default_retry_delay)
     for rule in policy.autoretry_for.values() if isinstance(policy.autoretry_for, dict) else ():
         longest = max(longest, (rule.delay or 0) if isinstance(rule, RetryRule) else rule)
@@ -46,9 +41,7 @@ def test_a_delay_is_finite_and_within_bounds(
 
 
 @given(policies, raised, st.integers(1, 10_000), st.none() | st.integers(0, 10_000), rngs)
-def test_decide_gives_a_delay_or_none(
-    policy: RetryPolicy, exc: BaseException, tries: int, max_tries: int | None, rng: random.Random
-) -> None:
+def test_decide_gives_a_delay_or_none(policy, exc, tries, max_tries, rng):
     wanted = any(isinstance(exc, kind) for kind in policy.autoretry_for)
     unwanted = any(isinstance(exc, kind) for kind in policy.dont_autoretry_for)
     delay = policy.decide(exc, tries, max_tries, rng)
@@ -60,22 +53,14 @@ def test_decide_gives_a_delay_or_none(
         assert 0 <= delay < math.inf
 
 
-@given(policies, raised, st.integers(1, 30), st.integers(0, 2**32))
-def test_the_same_numbers_give_the_same_decision(
-    policy: RetryPolicy, exc: BaseException, tries: int, seed: int
-) -> None:
-    first, second = (policy.decide(exc, tries, None, random.Random(seed)) for _ in range(2))
-    assert first == second
-
-
-def test_the_back_off_doubles_up_to_its_maximum() -> None:
+def test_the_back_off_doubles_up_to_its_maximum():
     policy = RetryPolicy(retry_backoff=True, retry_backoff_max=60, retry_jitter=False)
     delays = [policy.delay(retries, None, random.Random(0)) for retries in (0, 1, 2, 3, 5, 6, 10_000)]
     assert delays == [1, 2, 4, 8, 32, 60, 60]
     assert RetryPolicy(retry_backoff=3, retry_jitter=False).delay(2, None, random.Random(0)) == 12
 
 
-def test_full_jitter_draws_evenly_from_0_to_the_back_off() -> None:
+def test_full_jitter_draws_evenly_from_0_to_the_back_off():
     policy, rng = RetryPolicy(retry_backoff=100, retry_backoff_max=100), random.Random(7)
     drawn = [policy.delay(3, None, rng) for _ in range(5000)]
     assert min(drawn) < 1
@@ -83,26 +68,7 @@ def test_full_jitter_draws_evenly_from_0_to_the_back_off() -> None:
     assert 48 < sum(drawn) / len(drawn) < 52
 
 
-@pytest.mark.parametrize("backoff", [False, 0, 0.0])
-def test_without_back_off_the_delay_is_always_the_same(backoff: Any) -> None:
-    policy = RetryPolicy(retry_backoff=backoff, default_retry_delay=7)
-    assert {policy.delay(retries, None, random.Random()) for retries in range(9)} == {7.0}
-
-
-def test_the_number_of_retries() -> None:
-    policy, rng = RetryPolicy(max_retries=2, autoretry_for=(OSError,)), random.Random(0)
-    assert [policy.decide(OSError(), tries, None, rng) is None for tries in (1, 2, 3, 4)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    endless = RetryPolicy(max_retries=None, autoretry_for=(OSError,))
-    assert endless.decide(OSError(), 10_000, None, rng) is not None
-    assert RetryPolicy(max_retries=0, autoretry_for=(OSError,)).decide(OSError(), 1, None, rng) is None
-
-
-def test_the_calls_own_limit_comes_first() -> None:
+def test_the_calls_own_limit_comes_first():
     rng = random.Random(0)
     policy = RetryPolicy(max_retries=1, autoretry_for={OSError: RetryRule(max_retries=5)})
     assert policy.decide(OSError(), 5, None, rng) is not None
@@ -112,16 +78,7 @@ def test_the_calls_own_limit_comes_first() -> None:
     assert policy.decide(OSError(), 10_000, 0, rng) is not None
 
 
-def test_what_is_not_listed_is_not_retried() -> None:
-    rng = random.Random(0)
-    assert RetryPolicy().decide(OSError(), 1, None, rng) is None
-    policy = RetryPolicy(autoretry_for=(OSError,), dont_autoretry_for=(FileNotFoundError,))
-    assert policy.decide(FileNotFoundError(), 1, None, rng) is None
-    assert policy.decide(PermissionError(), 1, None, rng) is not None
-    assert policy.decide(ValueError(), 1, None, rng) is None
-
-
-def test_a_conflict_is_tried_again_without_being_named() -> None:
+def test_a_conflict_is_tried_again_without_being_named():
     rng, conflict = random.Random(0), ConflictError("x")
     policy = RetryPolicy(max_retries=2)
     for tries in (1, 2):
@@ -140,7 +97,7 @@ def test_a_conflict_is_tried_again_without_being_named() -> None:
     assert ruled.after_conflict(conflict, 10, None, rng) is None
 
 
-def test_the_most_specific_class_decides() -> None:
+def test_the_most_specific_class_decides():
     policy = RetryPolicy(
         autoretry_for={
             OSError: 100,
@@ -163,7 +120,7 @@ def test_the_most_specific_class_decides() -> None:
     assert policy.delay(2, ValueError(), rng) == 40
 
 
-def test_the_mro_orders_the_choices() -> None:
+def test_the_mro_orders_the_choices():
     class Both(KeyError, OSError):
         pass
 
@@ -171,50 +128,23 @@ def test_the_mro_orders_the_choices() -> None:
         assert RetryPolicy(autoretry_for=rules).decide(Both(), 1, None, random.Random(1)) == delay
 
 
-def test_the_policy_keeps_its_own_copy() -> None:
-    kinds: Any = [OSError]
-    table: Any = {OSError: 1}
-    policies = RetryPolicy(autoretry_for=kinds), RetryPolicy(autoretry_for=table)
-    kinds.append(ValueError)
-    table[ValueError] = -1
-    assert policies[0].autoretry_for == (OSError,)
-    assert policies[1].autoretry_for == {OSError: 1}
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [
         ("max_retries", -1),
-        ("max_retries", 1.5),
         ("max_retries", True),
-        ("max_retries", "3"),
-        ("autoretry_for", OSError),
-        ("autoretry_for", 5),
-        ("autoretry_for", None),
-        ("autoretry_for", (OSError(),)),
         ("autoretry_for", (int,)),
-        ("autoretry_for", ("OSError",)),
-        ("autoretry_for", "OSError"),
         ("autoretry_for", {OSError: -1}),
         ("autoretry_for", {OSError: True}),
-        ("autoretry_for", {OSError: None}),
-        ("autoretry_for", {OSError: math.nan}),
         ("autoretry_for", {"OSError": 1}),
-        ("dont_autoretry_for", OSError),
         ("dont_autoretry_for", (1,)),
         ("retry_backoff", -1),
         ("retry_backoff", math.inf),
-        ("retry_backoff", "1"),
-        ("retry_backoff", None),
-        ("retry_backoff_max", math.nan),
-        ("retry_backoff_max", True),
         ("retry_backoff_max", -0.1),
-        ("retry_jitter", 1),
         ("default_retry_delay", 10**400),
-        ("default_retry_delay", None),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused_with_its_name(option: str, value: Any) -> None:
+def test_a_value_that_cannot_be_used_is_refused_with_its_name(option, value):
     with pytest.raises(ConfigurationError, match=option):
         RetryPolicy(**{option: value})
 
@@ -223,6 +153,6 @@ def test_a_value_that_cannot_be_used_is_refused_with_its_name(option: str, value
     "options",
     [{"max_retries": -1}, {"delay": -1}, {"delay": True}, {"backoff": math.nan}, {"delay": 1, "backoff": 2}],
 )
-def test_a_rule_that_cannot_be_used_is_refused(options: Any) -> None:
+def test_a_rule_that_cannot_be_used_is_refused(options):
     with pytest.raises(ConfigurationError, match="RetryRule"):
         RetryRule(**options)

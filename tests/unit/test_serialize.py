@@ -1,24 +1,19 @@
 """Values and exceptions come back as they were, or are refused with a clear error of ours."""
 
-from __future__ import annotations
-
 import asyncio
 import enum
 import hashlib
 import hmac
 import json
-import math
 import os
 import pickle
 import sys
 import threading
 import types
-from collections import Counter, OrderedDict, namedtuple
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from collections import Counter, namedtuple
+from datetime import datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import partial
-from typing import Any
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import cloudpickle
@@ -31,11 +26,9 @@ from fbtasks import FBTasks
 from fbtasks.errors import (
     ConfigurationError,
     ContentDisallowed,
-    FBTasksError,
     PayloadTooLarge,
     SerializationError,
     TaskFailure,
-    UnknownQueueError,
 )
 from fbtasks.tasks import serialize
 from fbtasks.tasks.call import Failed
@@ -45,18 +38,18 @@ from fbtasks.tasks.serialize import JSON_TYPE, MAX_DEPTH, PICKLE_TYPE, Payload, 
 KEY = b"a key for the tests only"
 
 
-def make(*accept: str, default: str = "json", key: bytes | None = KEY, limit: int = 1_000_000) -> Serializer:
+def make(*accept, default="json", key=KEY, limit=1_000_000):
     return Serializer(
         default=default, accept=accept or ("json",), signing_keys=() if key is None else (key,), limit=limit
     )
 
 
-def through_json(value: Any) -> Any:
+def through_json(value):
     serializer = make()
     return serializer.load_result(serializer.dump_result(value, task="t", number=7), number=7)
 
 
-def refusal(value: Any) -> str:
+def refusal(value):
     with pytest.raises(SerializationError) as caught:
         make().dump_call([value], {}, task="shop.mail")
     return str(caught.value)
@@ -65,11 +58,11 @@ def refusal(value: Any) -> str:
 # What JSON gives back
 
 
-def is_mark(value: Any) -> bool:
+def is_mark(value):
     return isinstance(value, dict) and value.keys() == {"__type__", "__value__"}
 
 
-def unfolded(moment: Any) -> Any:
+def unfolded(moment):
     return moment.replace(fold=0)
 
 
@@ -100,7 +93,9 @@ values = st.recursive(
 
 
 @given(st.lists(values, max_size=4), st.dictionaries(keys, values, max_size=4))
-def test_a_call_comes_back_as_it_was(args: list[Any], kwargs: dict[str, Any]) -> None:
+@example([b"\xff\x00", b"text", Decimal("-Infinity"), Decimal("1.50"), -0.0, 10**300, time(23, 59, 59, 999_999)], {})
+@example([{"__type__": "datetime"}, {"__type__": "datetime", "__value__": 1, "more": 2}, "NUL \0"], {})
+def test_a_call_comes_back_as_it_was(args, kwargs):
     serializer = make("json", "cloudpickle")
     for name in ("json", "cloudpickle"):
         if name == "json" and is_mark(kwargs):
@@ -111,34 +106,7 @@ def test_a_call_comes_back_as_it_was(args: list[Any], kwargs: dict[str, Any]) ->
         assert repr(back) == repr((args, kwargs))  # 1, 1.0 and True are equal, but not the same
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        b"text",
-        b"\xff\x00binary",
-        b"",
-        datetime(2024, 2, 29, 12, 30, 1, 5),
-        datetime(2024, 2, 29, 12, 30, tzinfo=UTC),
-        date(2024, 2, 29),
-        time(23, 59, 59, 999_999),
-        time(1, 2, tzinfo=timezone(timedelta(hours=-3))),
-        Decimal("1.50"),
-        Decimal("-Infinity"),
-        UUID(int=7),
-        "NUL \0 and \N{SNOWMAN} and \U0001f600",
-        -0.0,
-        10**300,
-        {"__type__": "datetime"},
-        {"__type__": "datetime", "__value__": 1, "more": 2},
-    ],
-)
-def test_a_value_comes_back_as_it_was(value: Any) -> None:
-    back = through_json([value])
-    assert back == [value]
-    assert repr(back) == repr([value])
-
-
-def test_an_aware_datetime_is_the_same_instant_at_a_fixed_offset() -> None:
+def test_an_aware_datetime_is_the_same_instant_at_a_fixed_offset():
     summer = datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
     back = through_json(summer)
     assert back == summer
@@ -153,10 +121,6 @@ class Level(enum.IntEnum):
     LOW = 1
 
 
-class Name(str):
-    pass
-
-
 Point = namedtuple("Point", "x y")
 
 
@@ -165,29 +129,26 @@ Point = namedtuple("Point", "x y")
     [
         ((1, (2, 3)), [1, [2, 3]]),
         (Point(1, 2), [1, 2]),
-        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (Counter("aa"), {"a": 2}),
-        (Colour.RED, "red"),
         ({Colour.RED: Level.LOW}, {"red": 1}),
-        (Name("x"), "x"),
     ],
 )
-def test_a_subclass_comes_back_as_its_plain_type(value: Any, plain: Any) -> None:
+def test_a_subclass_comes_back_as_its_plain_type(value, plain):
     back = through_json(value)
     assert back == plain
     assert type(back) is type(plain)
     assert repr(back) == repr(plain)
 
 
-def test_an_object_says_itself_what_it_is_in_json() -> None:
+def test_an_object_says_itself_what_it_is_in_json():
     class Money:
-        def __json__(self) -> dict[str, int]:
+        def __json__(self):
             return {"cents": 5}
 
     assert through_json([Money()]) == [{"cents": 5}]
 
 
-def test_a_call_is_the_array_that_sql_producers_write() -> None:
+def test_a_call_is_the_array_that_sql_producers_write():
     assert make().dump_call((2, 3), {}, task="add") == Payload(JSON_TYPE, b"[[2,3],{}]")
     assert make().load_call(Payload(JSON_TYPE, b' [ [2,3],{"k": "\xc3\xa9"}]\n'), task="t") == ([2, 3], {"k": "é"})
 
@@ -200,16 +161,8 @@ def test_a_call_is_the_array_that_sql_producers_write() -> None:
     [
         ({"a": [0, 1, 2, {1: "x"}]}, "args[0]['a'][3]", "the key 1 of type int"),
         ({None: 1}, "args[0]", "the key None"),
-        ({True: 1}, "args[0]", "the key True"),
-        ({1.5: 1}, "args[0]", "the key 1.5"),
-        ({(1, 2): 1}, "args[0]", "the key (1, 2)"),
-        ({b"k": 1}, "args[0]", "the key b'k'"),
         ([[float("nan")]], "args[0][0][0]", "nan"),
-        ({"a": -math.inf}, "args[0]['a']", "-inf"),
         ([{1, 2}], "args[0][0]", "set"),
-        ([object()], "args[0][0]", "object"),
-        (bytearray(b"x"), "args[0]", "bytearray"),
-        (1j, "args[0]", "complex"),
         (timedelta(1), "args[0]", "datetime.timedelta"),
         (time(1, tzinfo=ZoneInfo("Europe/Berlin")), "args[0]", "time zone"),
         ({"x": {"__type__": "uuid", "__value__": 1}}, "args[0]['x']", "__type__"),
@@ -217,13 +170,13 @@ def test_a_call_is_the_array_that_sql_producers_write() -> None:
         ({"\udcff": 1}, "args[0]", "U+DCFF"),
     ],
 )
-def test_what_json_would_change_is_refused_with_its_place(value: Any, place: str, reason: str) -> None:
+def test_what_json_would_change_is_refused_with_its_place(value, place, reason):
     message = refusal(value)
     assert message.startswith(f"task 'shop.mail': {place} ")
     assert reason in message
 
 
-def test_the_refusal_names_keyword_arguments_and_results() -> None:
+def test_the_refusal_names_keyword_arguments_and_results():
     with pytest.raises(SerializationError, match=r"^task 't': kwargs\['when'\]\[1\] is a set.*cloudpickle"):
         make().dump_call([], {"when": [1, set()]}, task="t")
     with pytest.raises(SerializationError, match=r"^task 't': kwargs is a dict with just"):
@@ -233,8 +186,8 @@ def test_the_refusal_names_keyword_arguments_and_results() -> None:
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 100_000])
-def test_what_is_nested_too_deeply_is_refused(depth: int) -> None:
-    value: Any = None
+def test_what_is_nested_too_deeply_is_refused(depth):
+    value = None
     for _ in range(depth):
         value = [value]
     message = refusal(value)
@@ -242,19 +195,19 @@ def test_what_is_nested_too_deeply_is_refused(depth: int) -> None:
     assert len(message) < 500
     with pytest.raises(SerializationError):
         make("cloudpickle").dump_result([value] * 2 if depth > 10_000 else set, task="t", number=7)
-    loop: list[Any] = []
+    loop = []
     loop.append(loop)
     assert "in itself" in refusal(loop)
 
 
-def test_the_deepest_that_is_written_can_be_read() -> None:
-    value: Any = "x"
+def test_the_deepest_that_is_written_can_be_read():
+    value = "x"
     for _ in range(MAX_DEPTH):
         value = {"k": value}
     assert through_json(value) == value
 
 
-def test_a_number_too_long_for_the_interpreter_is_refused() -> None:
+def test_a_number_too_long_for_the_interpreter_is_refused():
     with pytest.raises(SerializationError, match="task 't'"):
         make().dump_result(10**5000, task="t", number=7)
     with pytest.raises(SerializationError):
@@ -264,15 +217,15 @@ def test_a_number_too_long_for_the_interpreter_is_refused() -> None:
 class Hostile:
     """Raises wherever it is looked at."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise RuntimeError("no repr")
 
     __str__ = __repr__
 
-    def __json__(self) -> Any:
+    def __json__(self):
         raise RuntimeError("no json")
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         raise RuntimeError("no reduce")
 
 
@@ -297,7 +250,7 @@ anything = st.recursive(
 
 
 @given(anything)
-def test_writing_raises_only_errors_of_ours(value: Any) -> None:
+def test_writing_raises_only_errors_of_ours(value):
     serializer = make("json", "cloudpickle")
     for name in ("json", "cloudpickle"):
         try:
@@ -320,10 +273,9 @@ def test_writing_raises_only_errors_of_ours(value: Any) -> None:
 @example(b"[" * 1_000_000, JSON_TYPE)
 @example(b'{"a":' * 100_000, JSON_TYPE)
 @example(b'{"__type__": "datetime", "__value__": 5}', JSON_TYPE)
-@example(b'{"__type__": "nothing known", "__value__": 5}', JSON_TYPE)
 @example(b'{"__type__": [], "__value__": 5}', JSON_TYPE)
 @example(b'{"__type__": "decimal", "__value__": "x"}', JSON_TYPE)
-def test_reading_raises_only_errors_of_ours(data: bytes, content_type: str) -> None:
+def test_reading_raises_only_errors_of_ours(data, content_type):
     serializer = make("json", "cloudpickle")
     for load in (partial(serializer.load_call, task="t"), partial(serializer.load_result, number=7)):
         try:
@@ -333,26 +285,9 @@ def test_reading_raises_only_errors_of_ours(data: bytes, content_type: str) -> N
             assert len(message) < 1000
 
 
-shapes = st.recursive(
-    st.none() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(shapes)
-def test_only_a_call_is_read_as_a_call(body: Any) -> None:
-    payload = Payload(JSON_TYPE, json.dumps(body).encode())
-    is_call = isinstance(body, list) and len(body) == 2 and isinstance(body[0], list) and isinstance(body[1], dict)
-    if is_call:
-        assert make().load_call(payload, task="t") == (body[0], body[1])
-    else:
-        with pytest.raises(SerializationError, match="not a call"):
-            make().load_call(payload, task="t")
-
-
-def test_keyword_arguments_have_names() -> None:
-    payload = Payload(PICKLE_TYPE, signed(b"call\0t", cloudpickle.dumps([[], {1: 2}])))
+@pytest.mark.parametrize("body", [None, [], [[], {}, 1], [{}, []], {"a": 1}, [[], {1: 2}]], ids=str)
+def test_only_a_call_is_read_as_a_call(body):
+    payload = Payload(PICKLE_TYPE, signed(b"call\0t", cloudpickle.dumps(body)))
     with pytest.raises(SerializationError, match="not a call"):
         make("cloudpickle").load_call(payload, task="t")
 
@@ -360,7 +295,7 @@ def test_keyword_arguments_have_names() -> None:
 # cloudpickle and its signature
 
 
-def test_cloudpickle_carries_what_json_cannot() -> None:
+def test_cloudpickle_carries_what_json_cannot():
     serializer = make("cloudpickle", default="cloudpickle")
     payload = serializer.dump_call([{1: {2}}, lambda x: x + 1], {}, task="t")
     assert payload.content_type == PICKLE_TYPE
@@ -369,13 +304,13 @@ def test_cloudpickle_carries_what_json_cannot() -> None:
     assert function(1) == 2
 
 
-def signed(what: bytes, body: bytes, key: bytes = KEY) -> bytes:
+def signed(what, body, key=KEY):
     """A payload that is signed by hand."""
     head = PICKLE_TYPE.encode() + b"\0%d\0" % len(what) + what + b"\0"
     return hmac.new(key, head + body, hashlib.sha256).digest() + body
 
 
-def test_the_signature_is_hmac_sha256_over_type_purpose_and_body() -> None:
+def test_the_signature_is_hmac_sha256_over_type_purpose_and_body():
     serializer = make("cloudpickle", default="cloudpickle")
     result = serializer.dump_result(5, task="t", number=7).data
     assert result == signed(b"result\0007", result[32:])
@@ -383,7 +318,7 @@ def test_the_signature_is_hmac_sha256_over_type_purpose_and_body() -> None:
     assert call == signed(b"call\0t", call[32:])
 
 
-def test_a_signed_payload_serves_no_other_purpose() -> None:
+def test_a_signed_payload_serves_no_other_purpose():
     serializer = make("cloudpickle", default="cloudpickle")
     call = serializer.dump_call([[], {}], {}, task="harmless")
     result = serializer.dump_result([[1], {}], task="t", number=7)
@@ -399,13 +334,13 @@ def test_a_signed_payload_serves_no_other_purpose() -> None:
             put_to_another_use()
 
 
-def test_keys_are_rotated_one_after_the_other() -> None:
-    def app(*keys: str) -> Serializer:
+def test_keys_are_rotated_one_after_the_other():
+    def app(*keys):
         return FBTasks(
             "a", "firebird:///nosuch.fdb", serializer="cloudpickle", signing_key=keys if len(keys) > 1 else keys[0]
         ).serializer
 
-    def understands(reader: Serializer, writer: Serializer) -> bool:
+    def understands(reader, writer):
         try:
             return reader.load_result(writer.dump_result(5, task="t", number=7), number=7) == 5
         except ContentDisallowed:
@@ -420,9 +355,9 @@ def test_keys_are_rotated_one_after_the_other() -> None:
 
 
 @given(st.data())
-def test_no_changed_payload_is_unpickled(data: st.DataObject) -> None:
+def test_no_changed_payload_is_unpickled(data):
     serializer = make("cloudpickle")
-    good = serializer.dump_result(["some value"], task="t", serializer="cloudpickle", number=7).data
+    good = signed(b"result\0007", cloudpickle.dumps(Bomb()))
     at = data.draw(st.integers(0, len(good) - 1))
     flip = data.draw(st.integers(1, 255))
     changed = data.draw(
@@ -430,44 +365,42 @@ def test_no_changed_payload_is_unpickled(data: st.DataObject) -> None:
     )
     with pytest.raises(ContentDisallowed, match="signature"):
         serializer.load_result(Payload(PICKLE_TYPE, changed), number=7)
+    for key in (b"another key", b""):
+        with pytest.raises(ContentDisallowed):
+            serializer.load_result(
+                Payload(PICKLE_TYPE, signed(b"result\0007", cloudpickle.dumps(Bomb()), key)), number=7
+            )
+    assert not ran
+    serializer.load_result(Payload(PICKLE_TYPE, good), number=7)
+    ran.clear()
 
 
-ran: list[int] = []
+ran = []
 
 
 class Bomb:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return ran.append, (1,)
 
 
-@pytest.mark.parametrize("key", [b"another key", b""])
-def test_the_signature_is_verified_before_anything_is_unpickled(key: bytes) -> None:
-    ran.clear()
-    with pytest.raises(ContentDisallowed):
-        make("cloudpickle").load_result(
-            Payload(PICKLE_TYPE, signed(b"result\0007", cloudpickle.dumps(Bomb()), key)), number=7
-        )
-    assert not ran
-
-
-def test_a_signed_payload_that_cannot_be_unpickled_is_an_error_of_ours() -> None:
+def test_a_signed_payload_that_cannot_be_unpickled_is_an_error_of_ours():
     with pytest.raises(SerializationError, match="cannot be read"):
         make("cloudpickle").load_result(Payload(PICKLE_TYPE, signed(b"result\0007", b"not a pickle")), number=7)
 
 
-def test_what_cloudpickle_cannot_write_is_an_error_of_ours() -> None:
+def test_what_cloudpickle_cannot_write_is_an_error_of_ours():
     with pytest.raises(SerializationError, match="task 't': result cannot be serialised with 'cloudpickle'"):
         make().dump_result(threading.Lock(), task="t", serializer="cloudpickle", number=7)
 
 
-def test_cloudpickle_is_read_only_where_it_is_accepted() -> None:
+def test_cloudpickle_is_read_only_where_it_is_accepted():
     payload = make().dump_result(5, task="t", serializer="cloudpickle", number=7)
     with pytest.raises(ContentDisallowed, match=r"accepted: json.*accept_content"):
         make("json").load_result(payload, number=7)
     assert make("cloudpickle").load_result(payload, number=7) == 5
 
 
-def test_cloudpickle_needs_a_key() -> None:
+def test_cloudpickle_needs_a_key():
     for attempt in (
         lambda: make("cloudpickle", key=None),
         lambda: make(default="cloudpickle", key=None),
@@ -477,23 +410,11 @@ def test_cloudpickle_needs_a_key() -> None:
             attempt()
 
 
-@pytest.mark.parametrize("key", [b"", "text"])
-def test_a_key_that_signs_nothing_is_refused(key: Any) -> None:
-    with pytest.raises(ConfigurationError, match="signing_key"):
-        make(key=key)
-
-
-def test_the_key_is_in_no_message() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        make(key="a secret as text")  # type: ignore[arg-type]
-    assert "secret" not in str(caught.value)
-
-
 # Names of serializers
 
 
 @pytest.mark.parametrize("name", ["pickle", "application/x-python-serialize"])
-def test_plain_pickle_is_refused_everywhere(name: str) -> None:
+def test_plain_pickle_is_refused_everywhere(name):
     for attempt in (
         lambda: make(name),
         lambda: make(default=name),
@@ -505,13 +426,7 @@ def test_plain_pickle_is_refused_everywhere(name: str) -> None:
         make().load_result(Payload("application/x-python-serialize", pickle.dumps(Bomb())), number=7)
 
 
-@pytest.mark.parametrize("name", ["jsn", "raw", "application/data", "x/y"])
-def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown serializer.*cloudpickle, json"):
-        make(name)
-
-
-def test_a_serializer_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_serializer_without_its_library_is_refused(monkeypatch):
     serialization.register("absent", None, lambda data: data, "application/x-absent")
     try:
         with pytest.raises(ConfigurationError, match="Install its library"):
@@ -520,7 +435,7 @@ def test_a_serializer_without_its_library_is_refused(monkeypatch: pytest.MonkeyP
         serialization.unregister("absent")
 
 
-def test_another_serializer_of_kombu_can_be_used() -> None:
+def test_another_serializer_of_kombu_can_be_used():
     serialization.register("reversed", lambda body: json.dumps(body)[::-1], lambda d: json.loads(d[::-1]), "x/rev")
     try:
         serializer = make("reversed", default="reversed")
@@ -535,11 +450,7 @@ def test_another_serializer_of_kombu_can_be_used() -> None:
         serialization.unregister("reversed")
 
 
-def test_a_content_type_names_a_serializer_too() -> None:
-    assert make("application/json").load_result(Payload(JSON_TYPE, b"1"), number=7) == 1
-
-
-def test_the_host_programs_kombu_is_left_alone() -> None:
+def test_the_host_programs_kombu_is_left_alone():
     before = (
         dict(serialization.registry.name_to_type),
         set(serialization.registry._disabled_content_types),
@@ -555,15 +466,11 @@ def test_the_host_programs_kombu_is_left_alone() -> None:
 # Size
 
 
-@given(st.integers(0, 200))
-def test_the_limit_is_exact(size: int) -> None:
-    text = "x" * size
+def test_the_limit_is_exact():
     serializer = make(limit=100)
-    if size + 2 <= 100:
-        assert serializer.load_result(serializer.dump_result(text, task="t", number=7), number=7) == text
-    else:
-        with pytest.raises(PayloadTooLarge, match=rf"task 't': result: {size + 2} bytes .* payload_limit is 100"):
-            serializer.dump_result(text, task="t", number=7)
+    assert len(serializer.dump_result("x" * 98, task="t", number=7).data) == 100
+    with pytest.raises(PayloadTooLarge, match=r"task 't': result: 101 bytes .* payload_limit is 100"):
+        serializer.dump_result("x" * 99, task="t", number=7)
 
 
 # Exceptions
@@ -572,23 +479,16 @@ def test_the_limit_is_exact(size: int) -> None:
 class ShopError(Exception):
     """Takes other arguments than it hands on, so it cannot be rebuilt."""
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code, text):
         super().__init__(f"{code}: {text}")
-
-
-class Wrapping(Exception):
-    """Would wrap its message a second time."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(f"<{text}>")
 
 
 class Reducing(Exception):
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code, text):
         super().__init__(f"{code}: {text}")
         self.code, self.text = code, text
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return Reducing, (self.code, self.text)
 
 
@@ -598,20 +498,27 @@ class Outer:
 
 
 class Unshowable(Exception):
-    def __str__(self) -> str:
+    def __str__(self):
         raise RuntimeError("no str")
+
+    @property
+    def __notes__(self):
+        raise RuntimeError("no notes")
+
+    def __reduce__(self):
+        raise RuntimeError("no reduce")
 
     __repr__ = __str__
 
 
-def raised(error: BaseException) -> BaseException:
+def raised(error):
     try:
         raise error
     except BaseException as caught:
         return caught
 
 
-def round_trip(error: BaseException) -> Exception:
+def round_trip(error):
     return rebuild_exception(describe_exception(raised(error)))
 
 
@@ -619,34 +526,24 @@ def round_trip(error: BaseException) -> Exception:
     "error",
     [
         ValueError("boom", 3, {"a": [1]}),
-        ValueError(),
-        KeyError("missing"),
-        ZeroDivisionError("division by zero"),
         FileNotFoundError(2, "No such file", "/tmp/x"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
         Outer.InnerError("inner"),
         Reducing(4, "four"),
         json.JSONDecodeError("bad", "doc", 1),
-        UnknownQueueError(),
-        TimeoutError("late"),
         ValueError(datetime(2024, 1, 1), Decimal("1.5"), b"\xff"),
     ],
 )
-def test_an_exception_comes_back(error: Exception) -> None:
+def test_an_exception_comes_back(error):
     back = round_trip(error)
     assert type(back) is type(error)
     assert str(back) == str(error)
     assert back.args == error.args
+    assert getattr(back, "filename", None) == getattr(error, "filename", None)
     assert "Remote traceback:\nTraceback (most recent call last)" in back.__notes__[0]
 
 
-def test_a_rebuilt_os_error_knows_its_file() -> None:
-    back = round_trip(FileNotFoundError(2, "No such file", "/tmp/x"))
-    assert isinstance(back, FileNotFoundError)
-    assert back.filename == "/tmp/x"
-
-
-def local_error() -> Exception:
+def local_error():
     class LocalError(Exception):
         pass
 
@@ -658,17 +555,14 @@ def local_error() -> Exception:
     [
         ShopError(4, "four"),
         KeyError(("its message shows", "a tuple")),
-        Wrapping("x"),
         ValueError({1, 2}),
         local_error(),
         ExceptionGroup("several", [ValueError("x")]),
         SystemExit(3),
-        KeyboardInterrupt(),
-        GeneratorExit(),
         asyncio.CancelledError("x"),
     ],
 )
-def test_what_cannot_be_rebuilt_becomes_a_task_failure(error: BaseException) -> None:
+def test_what_cannot_be_rebuilt_becomes_a_task_failure(error):
     back = round_trip(error)
     assert type(back) is TaskFailure
     assert type(error).__name__ in str(back)
@@ -676,7 +570,7 @@ def test_what_cannot_be_rebuilt_becomes_a_task_failure(error: BaseException) -> 
     assert not str(back).startswith("builtins.")
 
 
-def remote(name: str, args: bytes | None = b"[]", message: str = "") -> Failed:
+def remote(name, args=b"[]", message=""):
     return Failed(name, message, "", args)
 
 
@@ -684,50 +578,42 @@ def remote(name: str, args: bytes | None = b"[]", message: str = "") -> Failed:
     ("name", "args", "message"),
     [
         ("os.system", b'["echo x"]', ""),
-        ("builtins.eval", b'["1"]', ""),
-        ("builtins.SystemExit", b"[]", ""),
-        ("builtins.KeyboardInterrupt", b"[]", ""),
         ("builtins.BaseException", b"[]", ""),
         ("builtins.object", b"[]", ""),
         ("subprocess.os.error", b"[]", ""),
         ("builtins.ValueError", b"not json", ""),
-        ("builtins.ValueError", b"{}", ""),
-        ("builtins.ValueError", b"", ""),
         ("builtins.ValueError", b"[NaN]", "nan"),
         ("builtins.ValueError", b'["other"]', "message"),
         ("builtins.FileNotFoundError.__init__", b"[]", ""),
         ("builtins.OSError", b'[2, "x"]', "[Errno 2] x"),
         ("", b"[]", ""),
-        ("...", b"[]", ""),
     ],
 )
-def test_only_exceptions_are_built_and_only_as_they_were(name: str, args: bytes, message: str) -> None:
+def test_only_exceptions_are_built_and_only_as_they_were(name, args, message):
     back = rebuild_exception(remote(name, args, message))
     assert type(back) is TaskFailure
 
 
-def test_rebuilding_imports_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_name_without_a_module_is_a_builtin_whose_message_may_have_been_cut():
+    text = "a" * 50 + "b" * 50
+    for message in (text, "a" * 10 + " ... " + "b" * 10):
+        assert repr(rebuild_exception(remote("ValueError", json.dumps([text]).encode(), message))) == repr(
+            ValueError(text)
+        )
+
+
+def test_rebuilding_imports_nothing(monkeypatch, tmp_path):
     (tmp_path / "a_module_not_loaded.py").write_text("class SomeError(Exception): pass")
     monkeypatch.syspath_prepend(tmp_path)
     assert type(rebuild_exception(remote("a_module_not_loaded.SomeError"))) is TaskFailure
     assert "a_module_not_loaded" not in sys.modules
     lazy = types.ModuleType("lazy_module")
-    lazy.__getattr__ = lambda name: pytest.fail("asked for an attribute")  # type: ignore[method-assign]
+    lazy.__getattr__ = lambda name: pytest.fail("asked for an attribute")
     monkeypatch.setitem(sys.modules, "lazy_module", lazy)
     assert type(rebuild_exception(remote("lazy_module.SomeError"))) is TaskFailure
 
 
-def test_a_name_without_a_module_is_a_builtin() -> None:
-    assert repr(rebuild_exception(remote("ValueError", b'["x"]', "x"))) == repr(ValueError("x"))
-
-
-def test_a_message_that_was_cut_still_belongs_to_its_exception() -> None:
-    kept = "a" * 10 + " ... " + "b" * 10
-    text = "a" * 50 + "b" * 50
-    assert type(rebuild_exception(remote("ValueError", json.dumps([text]).encode(), kept))) is ValueError
-
-
-def test_an_exception_that_cannot_be_shown_is_described() -> None:
+def test_an_exception_that_cannot_be_shown_is_described():
     described = describe_exception(raised(Unshowable("x")))
     assert described.error_type.endswith("Unshowable")
     assert described.message == "(its message cannot be shown)"
@@ -735,91 +621,65 @@ def test_an_exception_that_cannot_be_shown_is_described() -> None:
     assert isinstance(rebuild_exception(described), Exception)
 
 
-def test_a_broken_class_is_described() -> None:
-    class Broken(Exception):
-        @property
-        def __notes__(self) -> Any:  # type: ignore[override]
-            raise RuntimeError("no notes")
-
-        def __reduce__(self) -> Any:
-            raise RuntimeError("no reduce")
-
-    assert "Broken" in describe_exception(raised(Broken("x"))).traceback
-
-
-@given(st.integers(0, 2000), st.integers(0, 2000))
-def test_everything_is_cut_to_the_limit(limit: int, size: int) -> None:
-    described = describe_exception(raised(ValueError("start" + "x" * size + "end")), limit=limit)
-    assert len(described.message) <= limit
-    assert len(described.traceback) <= limit
-    if limit > 300:
-        assert described.message.startswith("start")
-        assert described.message.endswith("end")
-        assert described.traceback.startswith("Traceback")
-        assert "end" in described.traceback[-10:]
-
-
-def test_lone_surrogates_do_not_stop_an_exception() -> None:
+def test_lone_surrogates_do_not_stop_an_exception():
     described = describe_exception(raised(ValueError("\udcff")))
     described.message.encode()
     described.traceback.encode()
     assert described.message == "\\udcff"
 
 
-def test_the_traceback_begins_in_the_tasks_own_code() -> None:
+def test_the_traceback_begins_in_the_tasks_own_code():
     folder = os.path.dirname(serialize.__file__)
     inside = compile("def run(task):\n    return task()\n", os.path.join(folder, "worker", "some.py"), "exec")
-    names: dict[str, Any] = {}
+    names = {}
     exec(inside, names)
 
-    def task() -> None:
+    def task():
         names["run"](lambda: 1 / 0)
 
     with pytest.raises(ZeroDivisionError) as caught:
         names["run"](task)
     error = caught.value
-    error.__traceback__ = error.__traceback__.tb_next  # type: ignore[union-attr]  # as the worker catches it
+    error.__traceback__ = error.__traceback__.tb_next  # as the worker catches it
     lines = describe_exception(error).traceback.splitlines()
     assert "in task" in lines[1]
     assert sum("some.py" in line for line in lines) == 1  # below the task's own frame it stays
 
 
-def test_an_error_of_the_machinery_keeps_its_traceback() -> None:
+def test_an_error_of_the_machinery_keeps_its_traceback():
     with pytest.raises(SerializationError) as caught:
         make().load_call(Payload(JSON_TYPE, b""), task="t")
-    caught.value.__traceback__ = caught.value.__traceback__.tb_next  # type: ignore[union-attr]
+    caught.value.__traceback__ = caught.value.__traceback__.tb_next
     assert "serialize.py" in describe_exception(caught.value).traceback
 
 
-texts = st.text(st.characters())
-
-
-@given(texts, st.none() | st.binary() | shapes.map(lambda shape: json.dumps(shape).encode()), texts)
-def test_rebuilding_never_raises(message: str, args: bytes | None, trace: str) -> None:
+@given(
+    st.text(st.characters()),
+    st.binary() | st.sampled_from([None, b"[1]", b'["a", {}]', b"{}"]),
+    st.text(st.characters()),
+)
+def test_rebuilding_never_raises(message, args, trace):
     for name in ("builtins.ValueError", "builtins.UnicodeDecodeError", "os.error", message):
         error = rebuild_exception(Failed(name, message, trace, args))
         assert isinstance(error, Exception)
 
 
-@given(st.lists(values, max_size=3))
-def test_describing_and_rebuilding_never_raises(args: list[Any]) -> None:
-    error = raised(ValueError(*args))
-    back = rebuild_exception(describe_exception(error))
-    assert type(back) in (ValueError, TaskFailure)
-    if not any(isinstance(arg, datetime) for arg in args) and len(repr(args)) < 1000:
-        assert str(back) == str(error) or isinstance(back, TaskFailure)
-
-
 # For people
 
 
-def test_payloads_are_shown_without_being_unpickled() -> None:
+def test_payloads_are_shown_without_being_unpickled():
     assert show_json(Payload(JSON_TYPE, b'[["\\u00e9"],{}]')) == '[["é"], {}]'
     assert show_json(Payload(JSON_TYPE, b"\xff")) == "(1 bytes of application/json)"
     assert show_json(Payload(JSON_TYPE, b"[" * 100_000)) == "(100,000 bytes of application/json)"
     assert show_json(Payload(PICKLE_TYPE, pickle.dumps(Bomb()))).endswith(f"bytes of {PICKLE_TYPE})")
 
 
-def test_every_error_is_one_of_ours() -> None:
-    assert issubclass(ContentDisallowed, SerializationError)
-    assert issubclass(PayloadTooLarge, FBTasksError)
+@pytest.mark.parametrize(("limit", "size"), [(0, 100), (200, 199), (1000, 2000)])
+def test_everything_is_cut_to_the_limit(limit, size):
+    described = describe_exception(raised(ValueError("start" + "x" * size + "end")), limit=limit)
+    assert len(described.message) <= limit
+    assert len(described.traceback) <= limit
+    if limit == 1000:
+        assert (described.message[:5], described.message[-3:]) == ("start", "end")
+        assert described.traceback.startswith("Traceback")
+        assert "end" in described.traceback[-10:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta, tzinfo
+from datetime import timedelta
 from typing import assert_type
 
 import pytest
@@ -19,7 +19,6 @@ from fbtasks import (
     task,
 )
 from fbtasks.features.queues.definition import QueueDefinition
-from fbtasks.url import DatabaseURL
 
 app = FBTasks("a", url="firebird:///nosuch/queue.fdb", queues=["default", "mail"], always_eager=True)
 
@@ -75,8 +74,6 @@ def test_a_periodic_task_keeps_the_types_of_its_function() -> None:
 def test_what_is_refused_of_a_schedule_is_known_before() -> None:
     with pytest.raises(ConfigurationError):
         app.periodic(every="1h")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError):
-        app.periodic(every=60, missed="some")  # type: ignore[arg-type]
     with pytest.raises(TaskDefinitionError):
         app.periodic(every=60, quue="mail")  # type: ignore[call-arg]
     with pytest.raises(TaskDefinitionError):
@@ -93,8 +90,6 @@ def test_what_is_refused_of_a_source_is_known_before() -> None:
     with pytest.raises(TaskDefinitionError):
         app.on_change("ORDERS", insert=True, quue="mail")  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError):
-        app.on_change("ORDERS", insert=True, priority="5")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError):
         app.on_change("ORDERS", insert="yes")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):
         app.on_event("paid", order="none")  # type: ignore[arg-type]
@@ -102,8 +97,6 @@ def test_what_is_refused_of_a_source_is_known_before() -> None:
         app.on_event("paid", insert=True)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError):
         app.poll_table("INBOX", key="ID", delete=True, max_retries="3")  # type: ignore[arg-type]
-    with pytest.raises(TaskDefinitionError):
-        app.poll_table("INBOX", key="ID", delete=True, batch=3)  # type: ignore[call-arg]
 
 
 def test_a_task_keeps_the_types_of_its_function() -> None:
@@ -111,6 +104,7 @@ def test_a_task_keeps_the_types_of_its_function() -> None:
     assert_type(double.apply_async((1,), countdown=5).get(), int)
     assert_type(halve.delay_many([(1,)], expires=timedelta(1)), list[AsyncResult[float]])
     assert_type(name(1), str)
+    assert_type(double.options.max_retries, int | None)
 
 
 def test_the_options_of_a_queue_are_known() -> None:
@@ -120,19 +114,9 @@ def test_the_options_of_a_queue_are_known() -> None:
     with pytest.raises(ConfigurationError):
         app.queue("mail", max_length="10")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):
-        app.queue("mail", max_length=10, when_full="drop")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError):
         app.queue("mail", max_lenght=10)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         app.queue(max_length=10)  # type: ignore[call-arg]
-
-
-def test_what_is_kept_has_another_type_than_what_is_given() -> None:
-    assert_type(app.settings.url, DatabaseURL)
-    assert_type(app.settings.queues, frozenset[str] | None)
-    assert_type(app.settings.timezone, tzinfo | None)
-    assert_type(double.options.max_retries, int | None)
-    assert double.options.autoretry_for == (OSError,)
 
 
 def test_what_is_refused_is_known_before() -> None:
@@ -140,8 +124,6 @@ def test_what_is_refused_is_known_before() -> None:
         double.delay(nmber=1)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError):
         FBTasks("a", pool_sise=5)  # type: ignore[call-arg]
-    with pytest.raises(ConfigurationError):
-        FBTasks("a", pool_size="5")  # type: ignore[arg-type]
     with pytest.raises(TaskDefinitionError):
         app.task(quue="mail")  # type: ignore[call-overload]
     with pytest.raises(ConfigurationError):

@@ -32,7 +32,7 @@ HEADS = {
     **{
         f"{name}: {value}": {"h": {**TASK, name: value}}
         for name, value in (
-            ("task", ["x"]), ("task", None), ("id", {}), ("id", None), ("shadow", [1]), ("eta", {}), ("expires", [1]),
+            ("task", ["x"]), ("id", None), ("shadow", [1]), ("eta", {}), ("expires", [1]),
             ("timelimit", 5), ("timelimit", [1, 2, 3]), ("stamps", 5), ("stamped_headers", 5),
         )
     },
@@ -55,13 +55,11 @@ def test_a_wrong_type_is_refused_at_both_ends(wrong):
     "parts",
     [
         {"body": 5},
-        {"body": ["x"]},
         {"exchange": 5},
         {"key": None},
         {"properties": {"priority": "high"}},
         {"properties": {"priority": float("inf")}},
         {"properties": {"expiration": "soon"}},
-        {"properties": {"expiration": [1]}},
     ],
     ids=str,
 )
@@ -80,14 +78,11 @@ def test_what_is_right_passes():
     made = publish(headers=TASK, properties={"priority": "12", "expiration": "1000"})
     assert (made.priority, made.ttl) == (9, 1000)
     assert publish(body=None, headers=None).message.endswith(b"}")
+    headers = {"task": {"name": 1}, "id": [2], "eta": {}, "timelimit": 5}  # of another program
+    assert deliver({"p": {}, "h": headers, "t": None, "e": None})["headers"] == headers
+    publish(headers=headers)
     found = deliver({"p": {"reply_to": "r"}, "h": TASK, "t": None, "e": None})
     assert (found["headers"], found["properties"]["reply_to"], found["body"]) == (TASK, "r", b"x")
-
-
-def test_headers_of_other_programs_may_be_of_any_type():
-    headers = {"task": {"name": 1}, "id": [2], "eta": {}, "timelimit": 5}
-    assert deliver({"p": {}, "h": headers, "t": None, "e": None})["headers"] == headers
-    publish(headers=headers, withhold=True)
 
 
 def test_the_title_of_a_message():
