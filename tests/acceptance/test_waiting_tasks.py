@@ -111,3 +111,4 @@ def test_a_worker_that_is_stopped_gives_back_what_waits(project, producer, wait_
     sql = "SELECT STATE, TRY_COUNT, CRASH_COUNT, COUNT(*) FROM QUEUE_TASK GROUP BY STATE, TRY_COUNT, CRASH_COUNT"
     state = rows(producer, sql)
     assert state == [(0, 0, 0, 101)]
+    assert "goes back to its queue" in project.logs()

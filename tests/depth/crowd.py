@@ -75,7 +75,7 @@ class Found:
 class Crowd:
     """Workers of one project in *folder*, on the embedded file at *url*, which have started."""
 
-    def __init__(self, folder: Path, url: str, workers: int, *options: str) -> None:
+    def __init__(self, folder, url, workers, *options):
         self.folder = folder
         self.url = url
         self._stack = ExitStack()
