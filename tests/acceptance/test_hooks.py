@@ -269,33 +269,26 @@ def test_hooks_that_raise_or_end_their_process_fail_as_tasks_do(crew, wait_for, 
     ("name", "pool"),
     [
         ("late_sleeper", "processes"),
-        slow("bad_sleeper", "threads"),
-        slow("bad_sleeper", "processes"),
         slow("late_sleeper", "threads"),
     ],
 )
 def test_a_worker_that_is_stopped_waits_for_hooks_within_its_grace(project, producer, ledger, wait_for, pool, name):
-    worker = project.worker("-c", "1", "--pool", pool)
+    worker = project.worker("-c", "1", "--pool", pool, "--grace", "0.2")
     result = producer.send_task(f"proj.{name}", (name,))
-    wait_for((project.folder / "sleeping").exists)
+    sleeping = project.folder / "sleeping"
+    wait_for(sleeping.exists)
     assert result.failed()
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert [line["hook"] for line in ledger()] == ["own"]
+    sleeping.unlink()  # the hook was stopped, and runs again
+    worker = project.worker("-c", "1", "--pool", pool)
+    wait_for(sleeping.exists)
     worker.send_signal(signal.SIGTERM)
     wait_for(lambda: one(producer, "SELECT DRAINING FROM QUEUE_PROCESS"))
     assert worker.poll() is None
     (project.folder / "awake").touch()
     assert worker.wait(30) == 0
-    assert [line["hook"] for line in ledger()] == ["own", "slept", "app"]
-
-
-def test_hooks_that_are_stopped_when_the_grace_is_over_run_again(project, producer, ledger, wait_for):
-    worker = project.worker("-c", "1", "--grace", "0.2")
-    producer.send_task("proj.late_sleeper", ("x",))
-    wait_for((project.folder / "sleeping").exists)
-    worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
-    assert [line["hook"] for line in ledger()] == ["own"]
-    (project.folder / "awake").touch()
-    project.run("worker", "-A", "proj", "-P", "solo", "--burst")
     assert [line["hook"] for line in ledger()] == ["own", "own", "slept", "app"]
 
 
