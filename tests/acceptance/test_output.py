@@ -92,15 +92,7 @@ def start_running(app, worker, minutes):
     )
 
 
-def test_a_list_has_a_line_for_each_task_and_the_error_is_whole_in_inspect_task(shop, fb):
-    for name in LISTS:
-        rows = json.loads(fb("inspect", name, "--json").out)
-        text = fb("inspect", name).out
-        if not rows:
-            continue
-        lines = text.splitlines()[1:]
-        assert [line.split()[0] for line in lines] == [str(row["id"]) for row in rows]
-        assert max(map(cell_len, text.splitlines())) <= 80
+def test_a_list_has_the_first_line_of_an_error_and_inspect_task_has_it_whole(shop, fb):
     failed = fb("inspect", "failed").out
     assert "ValueError: order 2" in failed
     assert "second line" not in failed
