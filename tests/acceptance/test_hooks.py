@@ -303,7 +303,7 @@ def test_a_worker_that_is_stopped_waits_for_hooks_within_its_grace(project, prod
 )
 def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, wait_for, pool, names):
     """In ``solo`` nothing ends a hook that wants to go on: it is in the worker's own thread."""
-    (project.folder / "sitecustomize.py").write_text("import fbtasks.run.hooks as hooks\nhooks.LIMIT = 0.5\n")
+    project.write("    import fbtasks.run.hooks as hooks\n    hooks.LIMIT = 0.5\n" + SOURCE)
     project.worker("-c", "1", "--pool", pool)
     for name in names:
         result = producer.send_task(f"proj.{name}", (name,))

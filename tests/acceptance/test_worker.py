@@ -1,11 +1,8 @@
 """The worker as people run it: real processes, started by the command line."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -175,9 +172,3 @@ def test_a_restored_copy_runs_nothing_until_it_is_adopted(project, producer):
     assert "Traceback" not in refused.stderr
     project.run("adopt", "--yes")
     assert "succeeded" in project.run("worker", "-A", "proj", "--burst", "-c", "1").stderr
-
-
-def test_python_m_and_the_script_are_the_same(project):
-    script = os.path.join(os.path.dirname(sys.executable), "fbtasks")
-    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == project.run("--version", process=True).stdout
