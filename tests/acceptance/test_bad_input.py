@@ -238,8 +238,6 @@ def test_wrong_calls(project, waiting, refused):
         ("--kwargs", "[1]"): (2, "--kwargs '[1]' must be a JSON object."),
         ("--args", "[NaN]"): (2, "task 'proj.add': args[0] is nan, which JSON does not have."),
         ("--countdown", "-1"): (2, "countdown -1.0 must not be negative; 0 means at once."),
-        ("--priority", "100000"): (2, "priority 100000 must be a whole number from -9999 to 9999; higher runs first."),
-        ("--task-id", "42"): (2, "task_id '42' is a number, and numbers are given by the database. Prefix it: "),
         ("--task-id", ""): (2, "task_id '' must be a string of 1 to 255 printable characters."),
         ("-A", "proj"): (2, "'proj.add' cannot be called like that: missing a required argument: 'a'."),
     }
@@ -252,14 +250,9 @@ def test_wrong_calls(project, waiting, refused):
         "worker of another app.",
     )
     assert refused("call", "", "-A", "proj") == (2, "the task name '' must have 1 to 255 printable characters.")
-    for countdown in ("nan", "inf", "1e300"):
-        assert refused("call", "proj.add", "--countdown", countdown)[0] == 2
-    assert refused("call", "") == (2, "the task name '' must have 1 to 255 printable characters.")
-    for since in ("yesterday", ""):
-        assert refused("inspect", "failed", "--since", since) == (
-            2,
-            f"--since {since!r} is neither an age (90s, 15m, 2h, 7d) nor an ISO time.",
-        )
+    assert refused("call", "proj.add", "--countdown", "nan")[0] == 2
+    said = "--since 'yesterday' is neither an age (90s, 15m, 2h, 7d) nor an ISO time."
+    assert refused("inspect", "failed", "--since", "yesterday") == (2, said)
     assert refused("retry") == (2, "give the IDs of tasks, or --all-failed.")
 
 
@@ -275,9 +268,6 @@ HABITS = {
     "-A proj worker -Ofair": (
         "No such option '-O': always so: workers take little ahead, and long tasks hold back no others."
     ),
-    "-A proj worker -E": (
-        "No such option '-E': not needed: what the worker does is in the database, see fbtasks inspect."
-    ),
     "-A proj worker --concurency 3": "No such option '--concurency'. Did you mean '--concurrency'?",
     "-A proj worker -n one@%h": "-n 'one@%h': leave out the '@' and what follows; the host is added.",
     "-A proj worker --lease nan": (
@@ -287,17 +277,12 @@ HABITS = {
         "No such command 'beat': no process is needed: every worker has the schedules of @app.periodic tick. "
         "See fbtasks schedules list."
     ),
-    "multi start 3": (
-        "No such command 'multi': start one worker for each: fbtasks worker -A MODULE -n NAME, as services of systemd."
-    ),
     "inspect ping": (
         "No such command 'ping': use fbtasks inspect workers, which shows the heartbeats; fbtasks health is "
         "for monitoring."
     ),
     "inspect faild": "No such command 'faild'. Did you mean 'failed'? Commands of an app's own features need -A APP.",
     "failed": "No such command 'failed': use fbtasks inspect failed.",
-    "wroker": "No such command 'wroker'. Did you mean 'worker'? Commands of an app's own features need -A APP.",
-    "inspect failed -j": "No such option '-j': use --json.",
     "purge": "Missing argument 'QUEUE'. One queue is purged at a time; they are in: fbtasks inspect queues",
     "-b firebird:///x worker": "No such option '-b': use --url, or FBTASKS_URL in the environment.",
 }

@@ -110,19 +110,6 @@ def test_a_worker_outlives_a_server_that_is_away(project, producer, proxy, wait_
     assert "is back" in project.logs()
 
 
-def test_a_worker_that_comes_back_within_its_lease_keeps_its_task(project, producer, proxy, wait_for):
-    project.worker("-c", "1", "-n", "cut", "--lease", "10")
-    running = producer.send_task("proj.note", (1, 4))
-    wait_for(lambda: ran(project)[1])
-    project.env["FBTASKS_URL"] = project.url
-    project.worker("-c", "1", "-n", "other", "--lease", "10", "-Q", "other")
-    producer.send_task("proj.note", (5,), queue="other").get(timeout=30)
-    proxy.cut()
-    assert running.get(timeout=30) == 1
-    assert ran(project) == Counter([1, 5])
-    assert "is dead" not in project.logs()
-
-
 @pytest.mark.parametrize("pool", ["processes", "solo"])
 def test_a_worker_that_is_kept_out_for_a_while_after_a_cut_keeps_its_task(project, producer, proxy, wait_for, pool):
     """It is cut just after a heartbeat, which it finds out with the next one, and then has two seconds to come back."""

@@ -177,14 +177,6 @@ def test_ids_of_callers_are_shown_and_every_message_names_the_id_that_was_given(
     )
 
 
-def test_nothing_is_changed_when_an_id_does_not_exist(shop, fb):
-    for command, lists in {"retry": "failed", "discard": "failed", "cancel": "scheduled"}.items():
-        before = fb("inspect", lists, "--json").out
-        known = [str(row["id"]) for row in json.loads(before)]
-        assert "'nosuch'" in fb(command, *known, "nosuch", code=1).err
-        assert [str(row["id"]) for row in json.loads(fb("inspect", lists, "--json").out)] == known
-
-
 def test_cancelling_a_running_task_names_it_and_does_not_count_it_as_cancelled(shop, fb):
     start_running(shop, register_worker(shop), 1)
     assert fb("cancel", "waits").out == "Task waits runs: its worker was asked to stop it.\n"

@@ -178,17 +178,3 @@ def test_a_publication_in_doubt_is_settled_when_it_is_tried_again(app, proxy, pu
     assert len(states(app)) == done + 1
     publishing("y")
     assert len(states(app)) == done + 2
-
-
-def test_publishing_goes_on_after_a_cut(app, proxy):
-    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
-    with kombu.Connection(proxy.url) as connection:
-        producer = connection.Producer()
-        for number in range(20):
-            producer.publish(
-                number, exchange="", routing_key="q", declare=[queue], retry=True,
-                retry_policy={"interval_start": 0.1, "max_retries": 20},
-            )  # fmt: skip
-            if number % 5 == 4:
-                proxy.cut()
-    assert len(states(app)) == 20
