@@ -1,6 +1,5 @@
 """Bad input: one clear message that names the value and the remedy, and nothing that was queued is lost or stuck."""
 
-import json
 import os
 import re
 import socket
@@ -8,13 +7,12 @@ import sys
 
 import pytest
 from support.programs import command_line
-from support.sql import execute, one
+from support.sql import one
 
 from fbtasks import (
     AuthenticationError,
     DatabaseUnavailable,
     FBTasks,
-    SerializationError,
     UnknownQueueError,
 )
 from fbtasks.testing import drain
@@ -309,43 +307,3 @@ def test_the_app_may_stand_before_the_command(project):
     assert "no task named 'add'" in run("-A", "proj:other", "call", "add", check=False).stderr
     assert run("-A", "proj", "worker", "-P", "solo", "--burst").stderr.count("succeeded in ") == 2
     assert run("-A", "proj", "result", "1").stdout == "5\n"
-
-
-def test_payloads_and_results_that_cannot_be_read(project):
-    """The tasks fail with an error that says so; the worker goes on, and what is good runs."""
-    project.write("""
-        @app.task
-        def add(a, b): return a + b
-
-        @app.task(max_retries=5)
-        def odd(): return {"x": [object()]}
-    """)
-    app = FBTasks("a", project.url)
-    broken = [app.send_task("proj.add", (1, 1)) for _ in range(3)]
-    changes = ["PAYLOAD = x'ff00'", "CONTENT_TYPE = 'text/x'", "PAYLOAD = '[[1]'"]
-    for result, change in zip(broken, changes, strict=True):
-        execute(app, f"UPDATE QUEUE_TASK SET {change} WHERE ID = ?", int(result.id))
-    odd = app.send_task("proj.odd")
-    good = app.send_task("proj.add", (2, 2))
-    late = app.send_task("proj.add", (3, 3), queue="other")
-    log = project.run("worker", "-A", "proj", "-c", "1", "--burst", "-Q", "default,other").stderr
-    assert "Traceback" not in log
-    assert (good.get(timeout=10), late.get(timeout=10)) == (4, 6)
-    said = [
-        "the payload cannot be read as application/json",
-        "content type 'text/x' is not accepted here; accepted: json",
-        "the payload cannot be read as application/json",
-    ]
-    for result, message in zip(broken, said, strict=True):
-        row = json.loads(project.run("inspect", "task", result.id, "--json").stdout)
-        assert (row["state"], row["try_count"]) == ("failed", 1)
-        assert message in row["error_msg"]
-    with pytest.raises(SerializationError, match=r"task 'proj\.odd': result\['x'\]\[0\] is an object"):
-        odd.get(timeout=10)
-    # What was wrong is put right, and the task put back.
-    execute(app, "UPDATE QUEUE_HISTORY SET PAYLOAD = '[[1, 1], {}]', CONTENT_TYPE = 'application/json'")
-    project.run("retry", *(result.id for result in broken))
-    app.task(name="proj.add")(lambda a, b: a + b)
-    drain(app)
-    assert [result.get(timeout=10) for result in broken] == [2, 2, 2]
-    app.close()

@@ -124,13 +124,6 @@ SOURCE = """
     @app.task(on_failure=sleeps, time_limit=0.3)
     def late_sleeper(what): time.sleep(60)
 
-    @app.task(on_failure=own)
-    def bad_when_told(what):
-        Path("begun").touch()
-        while not Path("go on").exists():
-            time.sleep(0.01)
-        raise Special(what, "more")
-
 """
 TABLE = "CREATE TABLE NOTE (N INTEGER)"
 
@@ -311,15 +304,3 @@ def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, wait_fo
         assert wait_for(lambda query=query: rows(producer, query)) == [("fbtasks.errors.TimeLimitExceeded",)]
         assert result.failed()
         assert producer.send_task("proj.add", (1, 2)).get(timeout=60) == 3
-
-
-def test_a_failure_that_came_too_late_calls_no_hook(crew, wait_for):
-    """Its claim is another worker's by now, and what becomes of it there is for that one to say."""
-    worker = of_pool(crew, "processes")
-    result = worker.send("bad_when_told", ("x",))
-    wait_for((crew.project.folder / "begun").exists)
-    execute(crew.producer, f"UPDATE QUEUE_TASK SET CLAIM_ID = CLAIM_ID + 1 WHERE ID = {result.id}")
-    (crew.project.folder / "go on").touch()
-    wait_for(lambda: "came too late" in worker.log())
-    assert worker.send("add", (1, 2)).get(timeout=30) == 3  # in the one place that there is
-    assert written(crew.project) == []

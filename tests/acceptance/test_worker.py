@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 from support.sql import execute, one
@@ -156,19 +155,3 @@ def test_a_task_that_a_new_child_does_not_know_stays_parked(project, producer, w
     assert producer.send_task("proj.sleep", (0,)).get(timeout=20) is None
     worker.terminate()
     assert worker.wait(20) == 0
-
-
-def test_a_restored_copy_runs_nothing_until_it_is_adopted(project, producer):
-    if not producer.settings.url.embedded:
-        pytest.skip("copies a file")
-    producer.send_task("proj.add", (1, 1))
-    producer.close()
-    copy = project.folder / "copy.fdb"
-    copy.write_bytes(Path(producer.settings.url.database).read_bytes())
-    project.env["FBTASKS_URL"] = f"firebird://{copy}"
-    refused = project.run("worker", "-A", "proj", "--burst", "-P", "solo", check=False)
-    assert refused.returncode == 1
-    assert "fbtasks adopt" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    project.run("adopt", "--yes")
-    assert "succeeded" in project.run("worker", "-A", "proj", "--burst", "-c", "1").stderr
