@@ -8,10 +8,9 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 import pytest
-from support.proxy import Proxy
+from support.proxy import before
 from support.sql import execute, rows
 
 from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
@@ -55,11 +54,7 @@ def producer(project):
 @pytest.fixture
 def proxy(project, url):
     """Between the server and the processes started from now on. Events take another way; polls cover their loss."""
-    parts = urlsplit(url)
-    if not parts.hostname:
-        pytest.skip("needs a server: FBTASKS_TEST_URL")
-    with Proxy(parts.hostname, parts.port or 3050) as proxy:
-        proxy.url = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
+    with before(url) as proxy:
         project.env["FBTASKS_URL"] = proxy.url
         yield proxy
 

@@ -26,7 +26,7 @@ from soak.limit_accounting import account_limits
 from soak.locks import Locks
 from soak.monitor import Monitor
 from soak.processes import POOLS, Fleet, adopt_orphans
-from soak.report import complaints, counted, of_handlers, of_limits, summary, verdict
+from soak.report import complaints, summary, verdict
 from soak.settings import Run
 from soak.source_accounting import account_sources
 
@@ -150,11 +150,9 @@ class Soak:
         if self.proxy is not None:
             faults["connections cut"] = self.proxy.cuts
         print()
-        print(summary(records, rows, faults, explained, self.seconds + took))
-        print(f"\n{of_handlers(records, rows)}\n\nsecond calls  {counted(explained_calls)}")
-        print(f"\n{of_limits(records, rows)}")
-        print(f"\nworkers       {self.fleet.restarts} started again")
-        print(f"\nqueue         up to {self.monitor.deepest} live tasks, drained in {took:.1f} s")
+        print(summary(records, rows, faults, explained + explained_calls, self.seconds + took))
+        print(f"\nworkers         {self.fleet.restarts} started again")
+        print(f"\nqueue           up to {self.monitor.deepest} live tasks, drained in {took:.1f} s")
         print(f"\nwarnings in the logs\n{complaints(self.folder / 'logs') or '  none'}")
         print()
         print(verdict(violations))

@@ -4,11 +4,25 @@ import socket
 import struct
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+import pytest
 
 _DIRECTIONS = ("to_server", "to_client")
 _RESET = struct.pack("ii", 1, 0)
 _CHUNK = 65536
+
+
+@contextmanager
+def before(url):
+    """A proxy before the server of *url*, with an ``url`` of its own. Without a server the test is skipped."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        pytest.skip("needs a server: FBTASKS_TEST_URL")
+    with Proxy(parts.hostname, parts.port or 3050) as proxy:
+        proxy.url = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
+        yield proxy
 
 
 class Link:

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from support.proxy import Proxy
+from support.proxy import before
 from support.sql import rows
 
 from fbtasks.contrib.celery.store import messages
@@ -216,9 +216,6 @@ def test_a_poisonous_message_ends_so_many_workers_and_no_more(celery, app, wait_
 
 def test_an_outage_costs_no_task_and_no_result(celery, app, url, wait_for):
     """Stored results wait for the database to come back, as do acknowledgements and what is published."""
-    parts = urlsplit(url)
-    if not parts.hostname:
-        pytest.skip("needs a server: FBTASKS_TEST_URL")
     with (celery.folder / "shop.py").open("a") as file:
         file.write(
             "\n\n@app.task\ndef note(number):\n    import time\n\n    time.sleep(0.2)\n"
@@ -226,9 +223,8 @@ def test_an_outage_costs_no_task_and_no_result(celery, app, url, wait_for):
         )
     ledger = celery.folder / "ledger"
     ledger.touch()
-    with Proxy(parts.hostname, parts.port or 3050) as proxy:
-        through = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
-        celery.env.update(SHOP_URL=through, CELERY_BROKER_URL=through)
+    with before(url) as proxy:
+        celery.env.update(SHOP_URL=proxy.url, CELERY_BROKER_URL=proxy.url)
         worker, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO")
         wait_for(lambda: "ready." in log.read_text(), 60)
         celery.env.update(SHOP_URL=url, CELERY_BROKER_URL=url)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import kombu
 import pytest
+from support.consuming import drain, queue
 from support.publishing import published
 from support.sql import execute, one, rows
 
@@ -56,10 +57,6 @@ def process(url):
     return processes.process_for(DatabaseURL.parse(url), lease=30.0, auto_migrate=None)
 
 
-def queue(name="q", **options):
-    return kombu.Queue(name, kombu.Exchange(""), routing_key=name, **options)
-
-
 def publish(connection, *bodies, key="q"):
     for body in bodies:
         connection.Producer().publish(body, exchange="", routing_key=key)
@@ -69,17 +66,6 @@ def consume(connection, into, *queues):
     consumer = connection.Consumer(queues, callbacks=[lambda body, message: into.append(message)])
     consumer.consume()
     return consumer
-
-
-def drain(connection, until):
-    for _ in range(30):
-        if until():
-            return
-        try:
-            connection.drain_events(timeout=1)
-        except TimeoutError:
-            pass
-    raise AssertionError("nothing came")
 
 
 def states(app):
