@@ -1,5 +1,6 @@
 """What the command line prints: a line for a task, JSON for scripts, and nothing that a terminal would obey."""
 
+import io
 import json
 import os
 import pty
@@ -182,6 +183,20 @@ def test_cancelling_a_running_task_names_it_and_does_not_count_it_as_cancelled(s
     assert fb("cancel", "waits").out == "Task waits runs: its worker was asked to stop it.\n"
     found = fb("cancel", "waits", "order-3").out
     assert found == "Task waits runs: its worker was asked to stop it.\n1 task cancelled.\n"
+
+
+def test_what_was_done_is_told_and_a_purge_asks_first(shop, fb, monkeypatch):
+    assert fb("retry", "order-1").out == "1 task put back.\n"
+    assert fb("retry", "--all-failed", "--since", "2099-01-01").out == "0 tasks put back.\n"
+    assert fb("retry", "--all-failed", "--since", "1d").out == "1 task put back.\n"
+    assert fb("cancel", "order-1").out == "1 task cancelled.\n"
+    assert fb("discard", "order-1", "said").out == "2 tasks discarded.\n"
+    assert "'order-1'" in fb("discard", "order-1", code=1).err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    fb("purge", "default", code=1)
+    assert fb("purge", "default", "--yes").out == "5 tasks deleted.\n"
+    assert "deleted" in fb("prune").out
+    assert "up to date" in fb("migrate").out
 
 
 def test_result_is_one_line_with_the_error_and_where_to_see_more(shop, fb):
