@@ -10,8 +10,6 @@ import pytest
 from support.sql import rows
 from support.variants import slow
 
-from benchmarks.run import options
-
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
 TOP = Path(__file__).parents[2]
@@ -81,22 +79,6 @@ def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents,
             "wanted": "at most 1.2", "reached": "not decided"} in found["targets"]  # fmt: skip
 
 
-@pytest.mark.slow
-def test_what_is_measured_beside_other_methods_ends_well_too(project, contents, tmp_path):
-    """Each of the measurements is made in integration/test_bench_changes.py and the other tests of that name."""
-    before, files = contents(), sorted(tmp_path.glob("*.fdb*"))
-    parts = "ceiling,article/total"
-    done = run(project, "--url", project.url, "--quick", "--only", parts, "--into", str(tmp_path / "found"))
-    assert done.returncode == 0, done.stderr
-    assert (contents(), sorted(tmp_path.glob("*.fdb*"))) == (before, files)
-    values = figures(json.loads((tmp_path / "found" / "results.json").read_text()))
-    assert values.keys() >= {
-        "ceiling/settled/ratio", "changes/total/handled", "article/total/handled", "article/total/handled/ratio",
-    }  # fmt: skip
-    ratio = values["changes/total/handled"] / values["article/total/handled"]
-    assert values["article/total/handled/ratio"] == pytest.approx(ratio)
-
-
 @pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
 def test_an_interrupted_run_clears_up(project, contents, wait_for, number):
     before = contents()
@@ -107,17 +89,3 @@ def test_an_interrupted_run_clears_up(project, contents, wait_for, number):
         said = process.communicate(timeout=30)[1].decode()
         assert process.returncode == 128 + number, said
     assert contents() == before
-
-
-def test_an_unknown_name_is_refused(project, capsys):
-    with pytest.raises(SystemExit) as left:
-        options(["--url", project.url, "--only", "nonsense"])
-    assert left.value.code == 2
-    assert "nothing has such a name" in capsys.readouterr().err
-
-
-def test_a_database_that_is_missing_is_not_created(project, tmp_path):
-    done = run(project, "--url", f"firebird://{tmp_path}/other.fdb", "--quick")
-    assert done.returncode == 1
-    assert "there is no queue at" in done.stderr
-    assert not (tmp_path / "other.fdb").exists()

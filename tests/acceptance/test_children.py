@@ -134,17 +134,15 @@ def test_claims_that_are_submitted_together_go_to_all_children_in_turn(executor)
     assert [[*child.running] for child in executor._children] == [[1, 4, 7], [2, 5, 8], [3, 6, 9]]
 
 
-def test_a_large_payload_needs_no_folder_for_temporary_files(project):
-    project.write(SOURCE)
+def test_a_child_that_is_too_large_from_the_start_serves_without_a_folder_for_temporary_files(project):
     folder = project.folder / "temporary"
     folder.mkdir()
     project.env["TMPDIR"] = str(folder)
-    producer = FBTasks("producer", project.url)
-    project.worker("-c", "1")
-    assert producer.send_task("proj.size", ("x" * 30_000,)).get(timeout=30) == 30_000
-    shutil.rmtree(folder)
-    assert producer.send_task("proj.size", ("x" * 30_000,)).get(timeout=30) == 30_000
-    producer.close()
+    with project.producer(SOURCE) as producer:
+        project.worker("-c", "1", "--max-memory-per-child", "1")
+        assert producer.send_task("proj.size", ("x" * 30_000,)).get(timeout=30) == 30_000
+        shutil.rmtree(folder)
+        assert producer.send_task("proj.size", ("x" * 30_001,)).get(timeout=30) == 30_001
 
 
 def test_a_claim_that_cannot_be_sent_is_not_taken_and_sent_later(executor, wait_for, monkeypatch, caplog):
@@ -181,15 +179,6 @@ def test_a_child_that_does_not_read_does_not_hold_up_its_worker(executor, wait_f
     ended = collected(executor, wait_for, 30)
     assert isinstance(ended.pop(30), Succeeded)
     assert all("SoftTimeLimitExceeded" in outcome.error_type for outcome in ended.values())
-
-
-def test_a_child_that_is_too_large_from_the_start_still_serves(project):
-    project.write(SOURCE)
-    producer = FBTasks("producer", project.url)
-    project.worker("-c", "1", "--max-memory-per-child", "1")
-    for text in ("one", "three"):
-        assert producer.send_task("proj.size", (text,)).get(timeout=30) == len(text)
-    producer.close()
 
 
 @pytest.mark.parametrize("executor", [-3], indirect=True)
@@ -256,15 +245,13 @@ def test_a_suspect_is_not_charged_with_a_death_of_its_process_before_that_has_im
     producer.close()
 
 
-@pytest.mark.parametrize("pool", ["threads", slow("processes"), "solo"])
-def test_a_suspect_runs_alone_and_counts_as_any_other_then(project, wait_for, pool):
-    project.write(SLOW_IMPORT)
-    producer = FBTasks("producer", project.url)
-    results = [producer.send_task("proj.add", (number, 1)) for number in range(3)]
-    execute(producer, "UPDATE QUEUE_TASK SET SUSPECT = 1")
-    worker = project.worker("-c", "2", "-P", pool)
-    assert [result.get(timeout=30) for result in results] == [1, 2, 3]
-    worker.terminate()
-    assert worker.wait(20) == 0
-    assert "3 succeeded" in project.logs()
-    producer.close()
+@pytest.mark.parametrize("pool", ["threads", slow("processes"), slow("solo")])
+def test_a_suspect_runs_alone_and_counts_as_any_other_then(project, pool):
+    with project.producer(SLOW_IMPORT) as producer:
+        results = [producer.send_task("proj.add", (number, 1)) for number in range(3)]
+        execute(producer, "UPDATE QUEUE_TASK SET SUSPECT = 1")
+        worker = project.worker("-c", "2", "-P", pool)
+        assert [result.get(timeout=30) for result in results] == [1, 2, 3]
+        worker.terminate()
+        assert worker.wait(20) == 0
+        assert "3 succeeded" in project.logs()

@@ -8,18 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PARTS = (
-    "enqueue",
-    "claim",
-    "finish",
-    "retries",
-    "results",
-    "transitions",
-    "duplicates",
-    "blocked",
-    "housekeeping",
-    "using",
-)
+PARTS = ("enqueue", "finish", "retries", "results", "transitions")
 
 
 @pytest.mark.long

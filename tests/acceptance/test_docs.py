@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import closing, contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support.forkserver import forkserver
 from support.programs import command_line_in
 from support.rules import TRANSITIONS
 from support.sql import one, rows
@@ -43,11 +45,15 @@ def environment():
     return found
 
 
+FORMS = re.compile(r"""fbtasks [\w .-]+|python (\w+\.py)( [\w ]+)?|python -c "([^"]*)\"""")
+"""The commands that need no shell: one of ours, a program in a file, a program."""
+
+
 def parts(block):
-    """The lines of *block* that are a command of ours, but no worker, and what is between them, in their order."""
+    """The lines of *block* that need no shell, and what is between them, in their order."""
     found = [""]
     for line in block.splitlines(keepends=True):
-        if re.match(r"fbtasks (?!worker)[\w -]+$", line):
+        if FORMS.fullmatch(line.rstrip("\n")):
             found += [line, ""]
         else:
             found[-1] += line
@@ -55,10 +61,19 @@ def parts(block):
 
 
 def do(part, folder, env):
-    """Runs a command of ours in this process, and all else in a shell."""
-    if re.match(r"fbtasks (?!worker)[\w -]+$", part):
-        return command_line_in(folder, env, *part.split()[1:])
-    return subprocess.run(["sh", "-e", "-c", part], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    """Runs a command of ours in this process, programs and workers in one that is forked, and all else in a shell."""
+    match = FORMS.fullmatch(part.rstrip("\n"))
+    if match is None:
+        how = {"cwd": folder, "env": env, "capture_output": True, "text": True, "timeout": 60}
+        return subprocess.run(["sh", "-e", "-c", part], **how)
+    words = shlex.split(part)
+    if words[0] == "python":
+        path = folder / str(match[1])
+        code = f"__file__ = {str(path)!r}\n{path.read_text()}" if match[1] else match[3]
+        return forkserver.run(words[2:] if match[1] else [], folder, env, 60, code=code)
+    if words[1] == "worker":
+        return forkserver.run(words[1:], folder, env, 60)
+    return command_line_in(folder, env, *words[1:])
 
 
 @pytest.mark.long
@@ -117,8 +132,10 @@ print(*get_health(shop.app.database, 300).problems['journal'])
 @contextmanager
 def worker(folder, *arguments):
     """A worker in *folder*, for the block."""
-    command = [sys.executable, "-m", "fbtasks", "worker", "-c", "1", "-Q", "shared", *arguments]
-    with subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.DEVNULL) as process:
+    arguments = ["worker", "-c", "1", "-Q", "shared", *arguments]
+    with open(os.devnull, "w") as nothing:
+        process = forkserver.start(arguments, folder, environment(), stderr=nothing)
+    with process:
         try:
             yield process
         finally:

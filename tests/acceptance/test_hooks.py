@@ -124,13 +124,6 @@ SOURCE = """
     @app.task(on_failure=sleeps, time_limit=0.3)
     def late_sleeper(what): time.sleep(60)
 
-    @app.task(on_failure=own)
-    def bad_when_told(what):
-        Path("begun").touch()
-        while not Path("go on").exists():
-            time.sleep(0.01)
-        raise Special(what, "more")
-
 """
 TABLE = "CREATE TABLE NOTE (N INTEGER)"
 
@@ -269,33 +262,26 @@ def test_hooks_that_raise_or_end_their_process_fail_as_tasks_do(crew, wait_for, 
     ("name", "pool"),
     [
         ("late_sleeper", "processes"),
-        slow("bad_sleeper", "threads"),
-        slow("bad_sleeper", "processes"),
         slow("late_sleeper", "threads"),
     ],
 )
 def test_a_worker_that_is_stopped_waits_for_hooks_within_its_grace(project, producer, ledger, wait_for, pool, name):
-    worker = project.worker("-c", "1", "--pool", pool)
+    worker = project.worker("-c", "1", "--pool", pool, "--grace", "0.2")
     result = producer.send_task(f"proj.{name}", (name,))
-    wait_for((project.folder / "sleeping").exists)
+    sleeping = project.folder / "sleeping"
+    wait_for(sleeping.exists)
     assert result.failed()
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert [line["hook"] for line in ledger()] == ["own"]
+    sleeping.unlink()  # the hook was stopped, and runs again
+    worker = project.worker("-c", "1", "--pool", pool)
+    wait_for(sleeping.exists)
     worker.send_signal(signal.SIGTERM)
     wait_for(lambda: one(producer, "SELECT DRAINING FROM QUEUE_PROCESS"))
     assert worker.poll() is None
     (project.folder / "awake").touch()
     assert worker.wait(30) == 0
-    assert [line["hook"] for line in ledger()] == ["own", "slept", "app"]
-
-
-def test_hooks_that_are_stopped_when_the_grace_is_over_run_again(project, producer, ledger, wait_for):
-    worker = project.worker("-c", "1", "--grace", "0.2")
-    producer.send_task("proj.late_sleeper", ("x",))
-    wait_for((project.folder / "sleeping").exists)
-    worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
-    assert [line["hook"] for line in ledger()] == ["own"]
-    (project.folder / "awake").touch()
-    project.run("worker", "-A", "proj", "-P", "solo", "--burst")
     assert [line["hook"] for line in ledger()] == ["own", "own", "slept", "app"]
 
 
@@ -310,7 +296,7 @@ def test_hooks_that_are_stopped_when_the_grace_is_over_run_again(project, produc
 )
 def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, wait_for, pool, names):
     """In ``solo`` nothing ends a hook that wants to go on: it is in the worker's own thread."""
-    (project.folder / "sitecustomize.py").write_text("import fbtasks.run.hooks as hooks\nhooks.LIMIT = 0.5\n")
+    project.write("    import fbtasks.run.hooks as hooks\n    hooks.LIMIT = 0.5\n" + SOURCE)
     project.worker("-c", "1", "--pool", pool)
     for name in names:
         result = producer.send_task(f"proj.{name}", (name,))
@@ -318,15 +304,3 @@ def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, wait_fo
         assert wait_for(lambda query=query: rows(producer, query)) == [("fbtasks.errors.TimeLimitExceeded",)]
         assert result.failed()
         assert producer.send_task("proj.add", (1, 2)).get(timeout=60) == 3
-
-
-def test_a_failure_that_came_too_late_calls_no_hook(crew, wait_for):
-    """Its claim is another worker's by now, and what becomes of it there is for that one to say."""
-    worker = of_pool(crew, "processes")
-    result = worker.send("bad_when_told", ("x",))
-    wait_for((crew.project.folder / "begun").exists)
-    execute(crew.producer, f"UPDATE QUEUE_TASK SET CLAIM_ID = CLAIM_ID + 1 WHERE ID = {result.id}")
-    (crew.project.folder / "go on").touch()
-    wait_for(lambda: "came too late" in worker.log())
-    assert worker.send("add", (1, 2)).get(timeout=30) == 3  # in the one place that there is
-    assert written(crew.project) == []

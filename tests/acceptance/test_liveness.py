@@ -145,10 +145,7 @@ SOURCE = """
         return os.getpid()
 
     @app.task
-    def pid(): return os.getpid()
-
-    @app.task
-    def garbage(): return gc.isenabled(), gc.get_freeze_count() > 10_000
+    def pid(): return os.getpid(), gc.isenabled() and gc.get_freeze_count() > 10_000
 """
 
 
@@ -374,10 +371,6 @@ def test_a_task_that_kills_its_worker_every_time_fails_and_harms_nobody(project,
     assert 2 <= ledger().count("kill_worker") <= 5
 
 
-def test_the_garbage_collector_of_a_child_works_and_leaves_out_what_fbtasks_has_imported(crew):
-    assert of_pool(crew, "processes").send("garbage").get(timeout=30) == [True, True]
-
-
 @pytest.mark.parametrize("pool", [slow("processes"), "threads", slow("asyncio")])
 def test_a_segfault_is_charged_to_its_task_alone(crew, pool):
     worker = of_pool(crew, pool)
@@ -482,10 +475,12 @@ def test_a_worker_that_ends_while_it_stops_a_task_still_records_that(project, pr
 
 def test_children_are_recycled_by_count_and_by_memory(project, producer):
     worker = project.worker("-c", "1", "--max-tasks-per-child", "3", "--max-memory-per-child", "150")
-    first, second, third, fourth = (producer.send_task("proj.pid").get(timeout=20) for _ in range(4))
+    found = [producer.send_task("proj.pid").get(timeout=20) for _ in range(4)]
+    assert all(collects for _, collects in found)  # but leaves out what fbtasks has imported
+    first, second, third, fourth = (pid for pid, _ in found)
     assert first == second == third != fourth
     assert producer.send_task("proj.memory").get(timeout=20) == fourth
-    assert producer.send_task("proj.pid").get(timeout=20) != fourth  # which might run one more, by their count
+    assert producer.send_task("proj.pid").get(timeout=20)[0] != fourth  # which might run one more, by their count
     worker.terminate()
     assert worker.wait(20) == 0
 
@@ -502,17 +497,6 @@ def test_a_worker_that_drains_for_a_migrated_schema_obeys_a_signal(project, prod
     assert result.get(timeout=1) == "slow"
     assert "Starting afresh" not in project.logs()
     assert len(ledger()) == 1
-
-
-def test_workers_notice_a_migrated_schema_and_start_afresh(project, producer, wait_for):
-    worker = project.worker("-c", "1", "--lease", "3")
-    assert producer.send_task("proj.add", (1, 1)).get(timeout=20) == 2
-    execute(producer, "INSERT INTO QUEUE_SCHEMA VALUES (999, 'later', CURRENT_TIMESTAMP)")
-    assert worker.wait(20) == 1  # the new one is of the same release, which does not know version 999
-    assert "starts afresh" in project.logs()
-    assert "Upgrade fbtasks here" in project.logs()
-    assert one(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 0
-    execute(producer, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 999")
 
 
 @pytest.mark.parametrize("pool", INSIDE_OUTSIDE)

@@ -118,37 +118,32 @@ def test_a_failed_task_whose_row_is_locked_gives_its_place_back_and_its_hook_is_
     assert (folder / "told").read_text() == "ValueError: go"
 
 
-def test_a_worker_that_drains_waits_for_a_locked_row_and_nothing_runs_again(project, producer, wait_for):
-    worker = project.worker("-c", "2")
-    blocked, other = producer.send_task("proj.note", (1, "go")), producer.send_task("proj.note", (2, "go"))
+def test_a_worker_that_drains_waits_for_a_locked_row_within_its_grace(project, producer, wait_for):
+    worker = project.worker("-c", "2", "--grace", "0.5")
+    lost, other = producer.send_task("proj.note", (1, "go")), producer.send_task("proj.note", (2, "go"))
     wait_for(lambda: len(ran(project)) == 2)
-    with held(producer, "QUEUE_TASK", int(blocked.id)) as free:
-        worker.send_signal(signal.SIGTERM)
-        wait_for(lambda: "Waiting up to" in project.logs())
-        (project.folder / "go").touch()
-        assert other.get(timeout=5) == 2
-        wait_for(lambda: BLOCKED in project.logs())
-        assert worker.poll() is None
-        free()
-    assert worker.wait(10) == 0
-    assert blocked.get(timeout=0.5) == 1
-    assert ran(project) == Counter([1, 2])
-    assert one(producer, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
-
-
-def test_a_worker_whose_grace_ends_before_the_lock_says_so_and_the_task_runs_again(project, producer, wait_for):
-    worker = project.worker("-c", "1", "--grace", "0.5")
-    blocked = producer.send_task("proj.note", (1, "go"))
-    wait_for(lambda: ran(project)[1])
-    with held(producer, "QUEUE_TASK", int(blocked.id)) as free:
+    with held(producer, "QUEUE_TASK", int(lost.id)) as free:
         worker.send_signal(signal.SIGTERM)
         (project.folder / "go").touch()
         assert worker.wait(10) == 0
         free()
-    assert f"The outcome of task {blocked.id} (proj.note) is lost" in project.logs()
-    project.worker("-c", "1")
-    assert blocked.get(timeout=10) == 1
-    assert ran(project)[1] == 2
+    assert f"The outcome of task {lost.id} (proj.note) is lost" in project.logs()
+    assert other.get(timeout=0.5) == 2
+    (project.folder / "go").unlink()
+    worker = project.worker("-c", "2")
+    wait_for(lambda: ran(project)[1] == 2)  # it runs again
+    before = project.logs().count(BLOCKED)
+    with held(producer, "QUEUE_TASK", int(lost.id)) as free:
+        worker.send_signal(signal.SIGTERM)
+        wait_for(lambda: "Waiting up to 30 s" in project.logs())
+        (project.folder / "go").touch()
+        wait_for(lambda: project.logs().count(BLOCKED) > before)
+        assert worker.poll() is None
+        free()
+    assert worker.wait(10) == 0
+    assert lost.get(timeout=0.5) == 1
+    assert ran(project) == Counter([1, 1, 2])
+    assert one(producer, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
 def test_a_producer_that_asks_twice_to_cancel_its_task_and_does_not_commit_holds_up_nobody(crew, wait_for):

@@ -2,13 +2,14 @@
 
 import logging
 import os
+import re
 import resource
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,16 @@ LOOKS = [
     ["retry", "1"], ["retry", "--all-failed"], ["discard", "1"], ["cancel", "1"], ["purge", "default", "--yes"],
     ["prune"], ["health"], ["result", "1"], ["adopt", "--yes"], ["grant", "producer", "ann"],
 ]  # fmt: skip
-READS = {
-    "status": lambda result: result.status,
-    "ready": lambda result: result.ready(),
-    "successful": lambda result: result.successful(),
-    "failed": lambda result: result.failed(),
-    "traceback": lambda result: result.traceback,
-    "get": lambda result: result.get(timeout=0),
-    "revoke": lambda result: result.revoke(),
-    "forget": lambda result: result.forget(),
-}
+READS = (
+    lambda result: result.status,
+    lambda result: result.ready(),
+    lambda result: result.successful(),
+    lambda result: result.failed(),
+    lambda result: result.traceback,
+    lambda result: result.get(timeout=0),
+    lambda result: result.revoke(),
+    lambda result: result.forget(),
+)
 
 
 @pytest.fixture
@@ -69,13 +70,12 @@ def no_queue(path):
     )
 
 
-@pytest.mark.parametrize("command", LOOKS, ids=" ".join)
-def test_a_command_that_looks_creates_nothing(path, refused, monkeypatch, command):
-    assert refused(*command, "--url", f"firebird://{path}") == no_queue(path)
-    assert list(path.parent.iterdir()) == []
+def test_a_command_that_looks_creates_nothing(path, refused, monkeypatch):
+    for command in LOOKS:
+        assert refused(*command, "--url", f"firebird://{path}") == no_queue(path), command
     monkeypatch.chdir(path.parent)
     monkeypatch.delenv("FBTASKS_URL", raising=False)
-    assert refused(*command) == no_queue(path)
+    assert refused(*LOOKS[0]) == no_queue(path)
     assert list(path.parent.iterdir()) == []
 
 
@@ -89,13 +89,12 @@ def test_a_command_that_looks_at_another_database_makes_no_tables_in_it(path, re
         connection.commit()
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_who_asks_for_a_result_creates_nothing(path, read):
-    app = FBTasks("a", f"firebird://{path}")
-    with pytest.raises(SchemaError) as caught:
-        read(app.AsyncResult(1))
-    assert str(caught.value) == no_queue(path)
-    app.close()
+def test_who_asks_for_a_result_creates_nothing(path):
+    with closing(FBTasks("a", f"firebird://{path}")) as app:
+        for read in READS:
+            with pytest.raises(SchemaError) as caught:
+                read(app.AsyncResult(1))
+            assert str(caught.value) == no_queue(path)
     assert list(path.parent.iterdir()) == []
 
 
@@ -121,20 +120,11 @@ def test_who_creates_says_so_with_the_whole_path(path, project, command):
     assert "created" not in project.run(*command).stderr
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        pytest.param(lambda app: app.send_task("t"), id="call"),
-        pytest.param(lambda app: app.connect().close(), id="connect", marks=pytest.mark.slow),  # makes ready likewise
-    ],
-)
-def test_in_python_a_log_record_says_it(path, caplog, capfd, use):
-    url = f"firebird://{path}"
+def test_in_python_a_log_record_says_it(path, caplog, capfd):
     with caplog.at_level(logging.INFO, "fbtasks"):
         for _ in range(2):
-            app = FBTasks("a", url)
-            use(app)
-            app.close()
+            with closing(FBTasks("a", f"firebird://{path}")) as app:
+                app.send_task("t")
     assert [record.getMessage() for record in caplog.records] == [f"created {path}"]
     assert capfd.readouterr() == ("", "")
 
@@ -159,77 +149,68 @@ if os.getuid() == 0:
     os.setgroups([])
     os.setresgid(7001, 7001, 7001)
     os.setresuid(7001, 7001, 7001)
-try:
-    FBTasks("a", sys.argv[1]).send_task("t")
-except EngineError as error:
-    sys.exit(str(error))
+for path in sys.argv[1:]:  # for each a process, whose lock directory the first database fixes
+    if os.fork():
+        os.wait()
+        continue
+    try:
+        FBTasks("a", f"firebird://{path}").send_task("t")
+    except EngineError as error:
+        print(str(error), flush=True)
+    os._exit(0)
 """
-ROOT = os.getuid() == 0
 
 
 @pytest.fixture
 def shared():
-    """A folder that other users may look into; root gives it to one of them, else it is this user's."""
-    with tempfile.TemporaryDirectory(prefix="fbtasks-shared-") as name:
-        folder = Path(name)
-        folder.chmod(0o777)
-        if ROOT:
-            os.chown(folder, 7002, 7002)
-        yield folder
-        folder.chmod(0o755)
+    """Makes folders that other users may look into; root gives them to one of them, else they are this user's."""
+    with ExitStack() as stack:
+
+        def make():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fbtasks-shared-")))
+            folder.chmod(0o777)
+            if os.getuid() == 0:
+                os.chown(folder, 7002, 7002)
+            stack.callback(folder.chmod, 0o755)
+            return folder
+
+        yield make
 
 
-def denied(database):
-    """What a user is told who enqueues into *database* without being allowed to."""
-    done = program(ANOTHER, f"firebird://{database}")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    return done.stderr.removesuffix("\n")
-
-
-def test_a_folder_that_may_not_be_written_to_is_named_and_not_changed_with_all_in_it(shared):
-    shared.chmod(0o555)
-    text = denied(shared / "q.fdb")
-    assert f"cannot use {shared}: Permission denied. Put the database into a folder that this user may write to" in text
-    assert text.endswith(f"chgrp GROUP {shared}; chmod g+rwxs {shared}")
-    assert "-R" not in text
-    assert list(shared.iterdir()) == []
-
-
-def test_the_permissions_of_a_folder_of_the_system_are_left_alone():
-    text = denied("/fbtasks-nosuch.fdb")
-    assert text.endswith(
-        " cannot use /: Permission denied. Put the database into a folder that this user may write to."
-    )
-
-
-def test_a_folder_that_may_not_be_entered_is_named(shared):
-    inner = shared / "inner"
-    inner.mkdir()
-    shared.chmod(0o600)
-    text = denied(inner / "q.fdb")
-    assert f" cannot use {shared}: Permission denied. " in text
-    assert "ch" not in text.partition("write to")[2]
-
-
-def test_a_database_file_that_may_not_be_written_to_is_named(shared):
-    file = shared / "q.fdb"
+def test_what_may_not_be_used_is_named_with_a_remedy_that_changes_no_more(shared):
+    whole, entered, file = shared(), shared(), shared() / "q.fdb"
+    whole.chmod(0o555)
+    (entered / "inner").mkdir()
+    entered.chmod(0o600)
     file.touch(0o444)
-    text = denied(file)
-    assert f" cannot use {file}: Permission denied. " in text
-    assert text.endswith(f"chgrp GROUP {file}; chmod g+rw {file}")
-    assert list(shared.iterdir()) == [file]
-
-
-@pytest.mark.parametrize("name", ["", "q.fdb.guard"], ids=["folder", "file"])
-def test_inside_the_folder_of_fbtasks_the_lock_file_is_named(shared, name):
-    own = shared / ".fbtasks"
-    own.mkdir()
-    (own / "q.fdb.guard").touch()
-    (own / name).chmod(0o400)
-    text = denied(shared / "q.fdb")
-    (own / name).chmod(0o700)
-    assert f" cannot use {own / name}: Permission denied. " in text
-    assert text.endswith(f"chgrp -R GROUP {own}; chmod -R g+rwX {own}; find {own} -type d -exec chmod g+s {{}} +")
+    locks = [shared() / ".fbtasks" for _ in range(2)]
+    for own in locks:
+        own.mkdir()
+        (own / "q.fdb.guard").touch()
+    refused = locks[0], locks[1] / "q.fdb.guard"
+    for each in refused:
+        each.chmod(0o400)
+    databases = (whole / "q.fdb", "/fbtasks-nosuch.fdb", entered / "inner" / "q.fdb", file, *(
+        own.parent / "q.fdb" for own in locks
+    ))  # fmt: skip
+    done = program(ANOTHER, *databases)
+    for each in refused:
+        each.chmod(0o700)
+    assert (done.returncode, done.stderr) == (0, "")
+    into = "Put the database into a folder that this user may write to"
+    said = done.stdout.splitlines()
+    named = (whole, "/", entered, file, *refused)
+    for each, text in zip(named, said, strict=True):
+        assert f" cannot use {each}: Permission denied. " in text
+    in_whole, of_the_system, not_entered, of_file, *of_locks = said
+    assert into in in_whole
+    assert in_whole.endswith(f"chgrp GROUP {whole}; chmod g+rwxs {whole}")  # and not all that is in it
+    assert of_the_system.endswith(f"{into}.")
+    assert "ch" not in not_entered.partition("write to")[2]
+    assert of_file.endswith(f"chgrp GROUP {file}; chmod g+rw {file}")
+    for own, text in zip(locks, of_locks, strict=True):
+        assert text.endswith(f"chgrp -R GROUP {own}; chmod -R g+rwX {own}; find {own} -type d -exec chmod g+s {{}} +")
+    assert (list(whole.iterdir()), list(file.parent.iterdir())) == ([], [file])
 
 
 # What is left behind.
@@ -269,29 +250,13 @@ def test_a_file_that_is_no_database_is_left_as_it_was(path):
     text, folder = path.with_name("text"), path.with_name("folder")
     text.write_text("hello")
     folder.mkdir()
-    done = python(FAIL, f"firebird://{text}", f"firebird://{folder}")
-    assert (done.stdout.count("\n"), done.stderr, "enqueued" in done.stdout) == (2, "", False)
+    done = python(FAIL, f"firebird://{text}", f"firebird://{folder}", f"firebird://{path}?charset=NOSUCH")
+    assert (done.stdout.count("\n"), done.stderr, "enqueued" in done.stdout) == (3, "", False)
+    assert re.search(r"ConfigurationError .*CHARACTER SET NOSUCH", done.stdout)
     assert besides(path.parent) == [folder, text]
     assert text.read_text() == "hello"
-
-
-def test_the_driver_may_have_been_imported_before(path):
-    path.write_text("hello")
-    done = python("import firebird.driver\n" + FAIL, f"firebird://{path}")
+    done = python("import firebird.driver\n" + FAIL, f"firebird://{text}")  # which the driver's import does not change
     assert (done.stdout.count("\n"), done.stderr, "enqueued" in done.stdout) == (1, "", False)
-    assert besides(path.parent) == [path]
-
-
-def test_a_character_set_that_does_not_exist_leaves_no_database(path):
-    done = program(FAIL, f"firebird://{path}?charset=NOSUCH")
-    assert "ConfigurationError" in done.stdout
-    assert "CHARACTER SET NOSUCH" in done.stdout
-    assert besides(path.parent) == []
-
-
-def test_a_character_set_that_exists_is_that_of_the_database_and_a_queue_keeps_what_is_beside_it(path):
-    assert program(FAIL, f"firebird://{path}?charset=WIN1252").stdout == "enqueued\n"
-    assert sorted(each.name for each in path.parent.iterdir()) == [".fbtasks", path.name]
 
 
 def test_a_database_for_which_there_is_no_room_is_not_left_half_made(path):
@@ -303,8 +268,9 @@ def test_a_database_for_which_there_is_no_room_is_not_left_half_made(path):
     )
     assert "File too large" in done.stdout
     assert besides(path.parent) == []
-    with closing(FBTasks("a", f"firebird://{path}")) as app:
-        app.send_task("t")
+    # A character set that exists is that of the database, and a queue keeps what is beside it.
+    assert program(FAIL, f"firebird://{path}?charset=WIN1252").stdout == "enqueued\n"
+    assert sorted(each.name for each in path.parent.iterdir()) == [".fbtasks", path.name]
 
 
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

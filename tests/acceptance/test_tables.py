@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.cells import cell_len
 from support.programs import command_line
-from support.sql import NOW, execute
+from support.sql import execute
 
 from fbtasks import FBTasks
 from fbtasks.testing import drain
@@ -114,26 +114,3 @@ def test_filters(busy, fb):
     assert [(row["queue"], row["succeeded"], row["failed"]) for row in counters] == [(QUEUE, 1, 2)]
     assert json.loads(fb("inspect", "stats", "--since", "2099-01-01", "--json"))["counters"] == []
     assert "ERROR                   2" in fb("inspect", "stats")
-
-
-def test_retry_all_failed_goes_in_batches(url, fb):
-    app = FBTasks("many", url)
-    app.migrate()
-    app.task(name="other")(lambda: 1).delay()
-    execute(
-        app,
-        f"""EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
-            WHILE (I < 1203) DO BEGIN
-                INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
-                    FINISH_TIME, TRY_COUNT, CRASH_COUNT, CONTENT_TYPE, PAYLOAD)
-                VALUES (1000000 + :I, IIF(:I < 3, 'old', 'new'), 'default', 11, 0, '2020-01-01', '2020-01-01',
-                    IIF(:I < 3, TIMESTAMP '2020-01-01', {NOW}), 1, 0, 'application/json', '[[],{{}}]');
-                I = I + 1;
-            END END""",
-    )
-    assert fb("retry", "--all-failed", "--since", "2099-01-01") == "0 tasks put back.\n"
-    assert fb("retry", "--all-failed", "--since", "1d") == "1200 tasks put back.\n"
-    assert fb("retry", "--all-failed", "--name", "old") == "3 tasks put back.\n"
-    assert fb("retry", "--all-failed") == "0 tasks put back.\n"
-    fb("retry", "1000000", "--since", "1d", code=2)
-    app.close()

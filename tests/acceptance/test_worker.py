@@ -1,19 +1,13 @@
 """The worker as people run it: real processes, started by the command line."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 from support.sql import execute, one
 from support.variants import slow
-
-from fbtasks.testing import drain
 
 pytestmark = pytest.mark.acceptance
 
@@ -143,16 +137,6 @@ def test_a_worker_says_that_another_one_has_its_name(project, producer, wait_for
     assert "is named" not in project.run("worker", "-A", "proj", *twin, "--burst").stderr  # it is registered still
 
 
-def test_after_the_grace_period_running_tasks_go_back(project, producer, wait_for):
-    result = producer.send_task("proj.sleep", (60,))
-    worker = project.worker("-c", "1", "--grace", "0.2")
-    wait_for(lambda: result.status == "STARTED")
-    worker.send_signal(signal.SIGINT)
-    assert worker.wait(30) == 0
-    assert result.status == "PENDING"
-    assert "goes back to its queue" in project.logs()
-
-
 def test_a_task_that_a_new_child_does_not_know_stays_parked(project, producer, wait_for):
     worker = project.worker("-c", "1", "--max-tasks-per-child", "1")
     assert producer.send_task("proj.add", (1, 1)).get(timeout=30) == 2
@@ -171,98 +155,3 @@ def test_a_task_that_a_new_child_does_not_know_stays_parked(project, producer, w
     assert producer.send_task("proj.sleep", (0,)).get(timeout=20) is None
     worker.terminate()
     assert worker.wait(20) == 0
-
-
-def test_unknown_tasks_are_parked_until_a_worker_knows_them(project, producer):
-    result = producer.send_task("proj.new", (5,))
-    log = project.run("worker", "-A", "proj", "-P", "solo", "--burst").stderr
-    assert "are parked" in log
-    assert json.loads(project.run("inspect", "parked", "--json").stdout)[0]["name"] == "proj.new"
-    project.write("@app.task\ndef new(x): return x\n")
-    project.run("worker", "-A", "proj", "-P", "solo", "--burst")
-    assert result.get(timeout=20) == 5
-
-
-def test_a_restored_copy_runs_nothing_until_it_is_adopted(project, producer):
-    if not producer.settings.url.embedded:
-        pytest.skip("copies a file")
-    producer.send_task("proj.add", (1, 1))
-    producer.close()
-    copy = project.folder / "copy.fdb"
-    copy.write_bytes(Path(producer.settings.url.database).read_bytes())
-    project.env["FBTASKS_URL"] = f"firebird://{copy}"
-    refused = project.run("worker", "-A", "proj", "--burst", "-P", "solo", check=False)
-    assert refused.returncode == 1
-    assert "fbtasks adopt" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    project.run("adopt", "--yes")
-    assert "succeeded" in project.run("worker", "-A", "proj", "--burst", "-c", "1").stderr
-
-
-def fails():
-    raise ValueError("bad news")
-
-
-def test_operators_commands(project, producer):
-    bad = producer.send_task("proj.bad")
-    producer.send_task("proj.add", (1, 1), countdown=3600)
-    producer.task(name="proj.bad", max_retries=0)(fails)
-    drain(producer)
-    shown = project.run("inspect", "failed").stdout
-    assert "bad news" in shown
-    assert max(map(len, shown.splitlines())) <= 80
-    whole = project.run("inspect", "task", bad.id).stdout
-    assert "Traceback" in whole
-    assert "failed" in whole
-    assert json.loads(project.run("inspect", "failed", "--json").stdout)[0]["error_msg"] == "bad news"
-    assert project.run("retry", bad.id).stdout == "1 task put back.\n"
-    assert bad.status == "PENDING"
-    assert project.run("cancel", bad.id).stdout == "1 task cancelled.\n"
-    assert project.run("discard", bad.id).stdout == "1 task discarded.\n"
-    assert project.run("discard", bad.id, check=False).returncode == 1
-    assert project.run("purge", "default", check=False, input="n\n").returncode == 1
-    assert project.run("purge", "default", "--yes").stdout == "1 task deleted.\n"
-    number = project.run("call", "proj.add", "--args", "[2, 3]").stdout.strip()
-    assert project.run("health", check=False).returncode == 1
-    project.run("worker", "-A", "proj", "-c", "1", "--burst")
-    assert project.run("result", number).stdout == "5\n"
-    for what in ("active", "ready", "scheduled", "parked", "queues", "workers", "stats"):
-        assert project.run("inspect", what).stdout
-        json.loads(project.run("inspect", what, "--json").stdout)
-    assert "up to date" in project.run("migrate").stdout
-    assert "deleted" in project.run("prune").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "part"),
-    [
-        (["worker", "-A", "nosuch"], 2, "no module 'nosuch'"),
-        (["worker", "-A", "empty"], 2, "no FBTasks app"),
-        (["worker", "-A", "broken"], 2, "does not import"),
-        (["worker", "-A", "proj", "--pool", "gevent"], 2, "gevent"),
-        (["worker", "-A", "proj", "-Q", "a b"], 2, "'a b'"),
-        (["inspect", "failed", "--url", "mysql://x"], 2, "mysql://x"),
-        (["inspect", "failed", "--url", "firebird://u:secret@127.0.0.1:1/x"], 1, "127.0.0.1:1"),
-        (["inspect", "failed", "--url", "firebird:///nosuch/folder/x.fdb"], 1, "/nosuch/folder"),
-        (["inspect", "failed", "--queue", "nosuch"], 2, "'nosuch'"),
-        (["inspect", "failed", "--since", "yesterday"], 2, "'yesterday'"),
-        (["inspect", "task", "12345"], 1, "'12345'"),
-        (["retry"], 2, "--all-failed"),
-        (["call", "proj.add", "--args", "{"], 2, "not JSON"),
-        (["call", "proj.add", "--countdown", "-1"], 2, "countdown -1"),
-    ],
-)
-def test_bad_input_is_one_clear_message(project, producer, arguments, code, part):
-    producer.migrate()
-    (project.folder / "empty.py").write_text("")
-    (project.folder / "broken.py").write_text("1 / 0")
-    done = project.run(*arguments, check=False, process=False)
-    assert (done.returncode, part in done.stderr) == (code, True), done.stderr
-    assert "Traceback" not in done.stderr
-    assert "secret" not in done.stderr
-
-
-def test_python_m_and_the_script_are_the_same(project):
-    script = os.path.join(os.path.dirname(sys.executable), "fbtasks")
-    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == project.run("--version", process=True).stdout

@@ -4,12 +4,11 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from support.programs import program, started
 from support.signals import inherited
 from support.sql import rows
 from support.variants import slow
@@ -231,14 +230,11 @@ logging.getLogger("fbtasks.worker").info("from the worker")
 """
 
 
-def lines_of(app, *options, stderr=subprocess.PIPE, env=None):
+def lines_of(app, *options):
     """The lines that a process logs which has done *app* at its import; with the file that *options* name."""
-    argument = json.dumps(options) if options else "INFO"
-    code = SET_UP.format(app=app)
-    done = subprocess.run(
-        [sys.executable, "-c", code, argument], stderr=stderr, check=True, text=True, env={**os.environ, **(env or {})}
-    )
-    return (done.stderr or "").splitlines()
+    done = program(SET_UP.format(app=app), json.dumps(options) if options else "INFO")
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines()
 
 
 def test_where_the_lines_go_that_an_application_has_not_arranged_for():
@@ -263,7 +259,8 @@ def test_a_log_file_stands_beside_the_logging_of_an_application(tmp_path):
 @pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
 def test_a_terminal_gets_colours_unless_its_user_wants_none(env, coloured):
     ours, theirs = os.openpty()
-    lines_of("", stderr=theirs, env={"TERM": "xterm", "NO_COLOR": "", **env})
+    env = {**os.environ, "TERM": "xterm", "NO_COLOR": "", **env}
+    assert started(SET_UP.format(app=""), "INFO", env=env, stderr=theirs).wait(60) == 0
     os.close(theirs)
     text = os.read(ours, 10_000).decode()
     os.close(ours)

@@ -24,7 +24,7 @@ class Heavy:
     fault: str = ""
     """What is known to be wrong: then it takes more than it may, and the test fails as soon as it does not."""
 
-    def __str__(self) -> str:
+    def __str__(self):
         return " ".join(("fbtasks", *self.arguments))
 
 
@@ -41,7 +41,7 @@ class Weighed(NamedTuple):
     """Seconds: the longest wait of a plain task, from the call until its end was known."""
 
 
-def weigh(scene, heavy: Heavy) -> Weighed:
+def weigh(scene, heavy):
     """Runs a command as a process, with a worker and a producer of plain tasks beside it."""
     with _worker(scene) as worker, _plain_tasks(scene) as waits:
         seconds, megabytes = _run(scene.project, heavy.arguments)
@@ -49,7 +49,7 @@ def weigh(scene, heavy: Heavy) -> Weighed:
         return Weighed(heavy, seconds, megabytes, _most_memory(worker.pid), max(waits))
 
 
-def _run(project, arguments) -> tuple[float, float]:
+def _run(project, arguments):
     began, megabytes = time.monotonic(), 0.0
     command = [sys.executable, "-m", "fbtasks", *arguments]
     with (project.folder / "printed").open("wb") as out:
@@ -92,7 +92,7 @@ def idle_worker(project):
 @contextmanager
 def _plain_tasks(scene):
     """For the block, one plain task after the other. The block gets the list of how long they waited."""
-    waits: list[float] = []
+    waits = []
     over = threading.Event()
 
     def go_on():
@@ -110,7 +110,7 @@ def _plain_tasks(scene):
         thread.join()
 
 
-def _until_one_more(waits: list[float]) -> None:
+def _until_one_more(waits):
     """Waits until another plain task has ended: one that the command has held up counts."""
     count, limit = len(waits), time.monotonic() + 600
     while len(waits) == count:
@@ -118,7 +118,7 @@ def _until_one_more(waits: list[float]) -> None:
         time.sleep(PAUSE)
 
 
-def _most_memory(pid: int) -> float:
+def _most_memory(pid):
     """Megabytes that a process has had at the most so far; 0 when it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

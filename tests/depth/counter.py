@@ -28,13 +28,13 @@ class Count(NamedTuple):
 class Counter:
     """Counts for one database. The connection that asks is not counted."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self._database = DatabaseURL.parse(url)
         self._connection = connections.connect(self._database)
-        self._ended: dict[int, tuple[int, int]] = {}
+        self._ended = {}
         self._statements = 0
 
-    def close(self) -> None:
+    def close(self):
         """Ends the connection that asks."""
         self._connection.close()
 
@@ -51,7 +51,7 @@ class Counter:
         with mock.patch.object(Connection, "close", noted), self._statements_counted():
             yield
 
-    def of(self, act) -> Count:
+    def of(self, act):
         """What *act* costs, which is called."""
         before, statements = self._look(), self._statements
         act()
@@ -62,14 +62,14 @@ class Counter:
             writes += written - earlier[1]
         return Count(fetches, writes, self._statements - statements)
 
-    def _look(self) -> dict[int, tuple[int, int]]:
+    def _look(self):
         """What each connection has done so far, those of this process that have ended too."""
         with closing(self._connection.cursor()) as cursor:
             attached = {number: (fetched, written) for number, fetched, written in cursor.execute(ATTACHED).fetchall()}
         self._connection.rollback()
         return self._ended | attached
 
-    def _note(self, connection) -> None:
+    def _note(self, connection):
         """Notes what *connection* has done, which is about to end."""
         with closing(connection.transaction_manager()) as transaction, closing(transaction.cursor()) as cursor:
             for number, fetched, written in cursor.execute(OWN).fetchall():

@@ -1,24 +1,17 @@
-"""Many workers on one embedded file beside other heavy work: what runs twice, and who is taken for dead.
+"""Many workers on one embedded file beside other heavy work: what runs twice, and who is taken for dead."""
 
-``PYTHONPATH=tests python -m depth.crowd --workers 32 --busy 8 --disk 1`` measures it by hand; with ``--idle`` what the
-workers read while there is nothing to do.
-"""
-
-import argparse
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+
+from support.sql import one
 
 from fbtasks import FBTasks
-
-from .counter import Counter
 
 SOURCE = """
 import os, time
@@ -45,10 +38,7 @@ while True:
 EVENTS = {
     "taken for dead": r"is dead: ",
     "registered again": r"was taken for dead and its tasks",
-    "without the lock": r"without this lock",
-    "engine silent": r"engine has not answered",
     "stale outcomes": r"was dropped: claim",
-    "errors": r"ERROR|CRITICAL|Traceback",
 }
 """What the workers' logs are searched for."""
 
@@ -57,8 +47,6 @@ EVENTS = {
 class Found:
     """What became of the tasks, and of the workers."""
 
-    seconds: float
-    sent: int
     run: int
     """How many of them began at all."""
     again: int
@@ -67,7 +55,6 @@ class Found:
     """Tasks that had not ended."""
     ended: int
     """Workers that ended by themselves."""
-    conflicts: int
     said: dict[str, int]
     """Lines of the workers' logs, by the names of EVENTS."""
 
@@ -75,7 +62,7 @@ class Found:
 class Crowd:
     """Workers of one project in *folder*, on the embedded file at *url*, which have started."""
 
-    def __init__(self, folder: Path, url: str, workers: int, *options: str) -> None:
+    def __init__(self, folder, url, workers, *options):
         self.folder = folder
         self.url = url
         self._stack = ExitStack()
@@ -127,35 +114,19 @@ class Crowd:
             self.app.enqueuer.enqueue(calls[at : at + 100])
         while self._left() and time.monotonic() - began < most:
             time.sleep(1.0)
-        took = time.monotonic() - began
         path = self.folder / "ledger"
         lines = path.read_text().splitlines() if path.exists() else []
         text = self.text()
         return Found(
-            seconds=round(took, 1),
-            sent=tasks,
             run=len(set(lines)),
             again=len(lines) - len(set(lines)),
             left=self._left(),
             ended=sum(process.poll() is not None for process in self.processes),
-            conflicts=self._query("SELECT COALESCE(SUM(CONFLICTS), 0) FROM QUEUE_STAT"),
             said={name: len(re.findall(pattern, text)) for name, pattern in EVENTS.items()},
         )
 
     def _left(self):
-        return self._query("SELECT COUNT(*) FROM QUEUE_TASK")
-
-    def _query(self, sql):
-        with self.app.connect() as connection, connection.cursor() as cursor:
-            return cursor.execute(sql).fetchone()[0]
-
-    def idle_fetches(self, seconds=10.0):
-        """Page fetches of all workers in a second in which there is nothing to do."""
-        counter = Counter(self.url)
-        try:
-            return counter.of(lambda: time.sleep(seconds)).fetches / seconds
-        finally:
-            counter.close()
+        return one(self.app, "SELECT COUNT(*) FROM QUEUE_TASK")
 
     def close(self):
         """Ends all processes."""
@@ -165,39 +136,3 @@ class Crowd:
 def _kill_group(group):
     with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-
-
-def main():
-    """Measures once."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--workers", type=int, default=32)
-    parser.add_argument("--pool", default="threads")
-    parser.add_argument("--busy", type=int, default=8)
-    parser.add_argument("--disk", type=int, default=1)
-    parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=0.02)
-    parser.add_argument("--most", type=float, default=120.0)
-    parser.add_argument("--idle", action="store_true")
-    parser.add_argument("--logs", action="store_true")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        began = time.monotonic()
-        crowd = Crowd(folder, f"firebird://{folder}/q.fdb", options.workers, "--pool", options.pool)
-        try:
-            crowd.wait_until_ready()
-            print(f"{options.workers} workers were ready after {time.monotonic() - began:.1f} s", flush=True)
-            if options.idle:
-                time.sleep(5)
-                print(f"idle: {crowd.idle_fetches():.0f} fetches a second", flush=True)
-                return
-            with crowd.beside(options.busy, options.disk):
-                print(crowd.run(options.tasks, options.seconds, options.most), flush=True)
-            if options.logs:
-                print(crowd.text())
-        finally:
-            crowd.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -8,6 +8,7 @@ class Held(Scene):
     """Tasks of one key of a limit, of which one may run at a time."""
 
     name = "held by a limit"
+    shrinks = 2
     deepest = 100_000
     source = """
 app.limit("customer", at_once=1)
@@ -44,6 +45,7 @@ class Ordered(Scene):
     """Tasks that run one at a time, in the order of enqueueing: all of one customer."""
 
     name = "ordered"
+    shrinks = 2
     deepest = 100_000
     source = """
 @app.task(ordered="customer", ignore_result=True)

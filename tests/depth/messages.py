@@ -3,6 +3,7 @@
 from itertools import count
 
 from kombu import Connection, Queue
+from support.publishing import published
 from support.sql import execute, named, one
 
 from fbtasks.contrib.celery.store import keyvalues, messages
@@ -11,14 +12,6 @@ from fbtasks.queue.register import processes
 
 from .scene import Line, Scene
 from .waiting import COUNTS
-
-PUBLISHED = named("""
-    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; BEGIN
-        WHILE (I < {count}) DO BEGIN
-            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', '{queue}', 0, NULL, NULL, {message}, {data}, NULL)
-                RETURNING_VALUES N;
-            I = I + 1;
-        END END""")
 
 
 class Messages(Scene):
@@ -40,7 +33,7 @@ class Messages(Scene):
     def put(self, number, queue="q", *, large=False):
         message, data = ("NULL", "x'00'") if large else ("'x'", "NULL")
         for done in range(0, number, 10_000):
-            block = PUBLISHED.format(count=min(10_000, number - done), queue=queue, message=message, data=data)
+            block = published(min(10_000, number - done), queue, message=message, data=data)
             self.session.run(lambda t: t.script(block))  # noqa: B023
 
     def publish(self, queue="q", priority=0):

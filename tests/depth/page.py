@@ -16,7 +16,7 @@ begins, since it connects; they are not taken off here. Seconds and megabytes ar
 """
 
 
-def keep(found, kind, folder: Path) -> None:
+def keep(found, kind, folder):
     """Writes the figures of a scene into *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
     figures = {"name": kind.name, "about": kind.__doc__.strip(), "shallow": found.shallow, "deep": found.deep}
@@ -46,16 +46,16 @@ def keep(found, kind, folder: Path) -> None:
     (folder / f"{kind.name.replace(' ', '-')}.json").write_text(json.dumps(figures))
 
 
-def _code(what: str) -> str:
+def _code(what):
     return f"`{what}`" if what.startswith("fbtasks") else what
 
 
-def page(scenes: list[dict]) -> str:
+def page(scenes):
     """The page of these scenes."""
     return HEAD + "".join(map(_section, scenes))
 
 
-def _section(scene: dict) -> str:
+def _section(scene):
     depths = [f"{scene['shallow']:,}", f"{scene['deep']:,}"]
     heads = ["", *depths, "done often", "page writes", "statements", ""]
     text = f"\n## {scene['name'].capitalize()}\n\n{scene['about']}\n\n" + _table(heads, scene["lines"])
@@ -67,13 +67,13 @@ def _section(scene: dict) -> str:
     return text
 
 
-def _table(heads: list[str], lines: list[list]) -> str:
+def _table(heads, lines):
     rules = ["---", *("---:" for _ in heads[1:])]
     shown = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in line] for line in lines]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, rules, *shown))
 
 
-def main(folder: str, into: str) -> None:
+def main(folder, into):
     """Writes the page."""
     from .table import SCENES
 

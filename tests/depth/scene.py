@@ -1,10 +1,9 @@
 """A database in which one thing can be made deep, and what is done beside that."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 from support.held import unread
 from support.programs import command_line_in
@@ -13,8 +12,6 @@ from fbtasks import FBTasks
 from fbtasks.queue import tasks
 from fbtasks.queue.upkeep.collecting import Room
 from fbtasks.tasks.call import Finished, Succeeded
-
-from .beside import Heavy
 
 GROWS = 1.5
 """By how much more an operation may cost in the deeper database: an index has one level more, and little else."""
@@ -50,101 +47,100 @@ def beside(): pass
 class Scene:
     """An app on an empty queue, with a *name* under which the results are shown. Each subclass has one thing deep."""
 
-    name: ClassVar[str]
-    source: ClassVar[str] = ""
+    source = ""
     """The tasks, beside those of all scenes."""
-    deepest: ClassVar[int] = 1_000_000
+    deepest = 1_000_000
     """The depth of a long run at the most, where nobody has more."""
-    shrinks: ClassVar[int] = 1
+    shrinks = 1
     """By what the depths are divided, for what is dear to make and of which nobody has as many."""
-    least: ClassVar[int] = 1
+    least = 1
     """The lesser depth at the least, where much is taken at once. The greater one goes with it."""
 
-    slow: ClassVar[bool] = False
+    slow = False
     """Whether it is counted in long runs alone, and where FBTASKS_SLOW is set."""
-    idles: ClassVar[bool] = True
+    idles = True
     """Whether an idle worker leaves it as it is, and is counted beside it."""
-    idle_fault: ClassVar[str] = ""
+    idle_fault = ""
     """What is known to be wrong: such a worker may read more now and then."""
 
-    def __init__(self, project) -> None:
+    def __init__(self, project):
         self.project = project
         self.text = f"{TASKS}{self.source}"
         project.write(self.text)
         self.app = FBTasks("proj", project.url)
-        self.names: dict[str, object] = {"app": self.app, "__name__": "proj"}
+        self.names = {"app": self.app, "__name__": "proj"}
         exec(self.text, self.names)  # as in the module that workers and commands import
         self.app.migrate()
         self.set_up()
         self.session = self.app.database.open()
 
-    def set_up(self) -> None:
+    def set_up(self):
         """What a subclass has made before."""
 
-    def close(self) -> None:
+    def close(self):
         """Ends all connections."""
         self.session.close()
         self.app.close()
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name):
         """A task of the app."""
         try:
             return self.names[name]
         except KeyError:
             raise AttributeError(name) from None
 
-    def fill(self, count: int) -> None:
+    def fill(self, count):
         """Adds *count*."""
         raise NotImplementedError
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self):
         """What is done at each depth."""
         raise NotImplementedError
 
-    def heavy(self) -> Iterator[Heavy]:
+    def heavy(self):
         """Commands that have to do with all of it, which are run last."""
         yield from ()
 
     # What scenes have done
 
-    def command(self, *arguments: str, **options) -> Line:
+    def command(self, *arguments, **options):
         """``fbtasks`` with *arguments*."""
         shown = " ".join(("fbtasks", *arguments))
         return Line(shown, lambda: self.run(*arguments), **({"opens": True, "wears": False, "times": 1} | options))
 
-    def run(self, *arguments: str) -> str:
+    def run(self, *arguments):
         """Runs ``fbtasks`` in this process. Returns what it prints."""
         path = ("-A", "proj") if arguments[0] in ("migrate", "call") else ()
         done = command_line_in(self.project.folder, self.project.env, arguments[0], *path, *arguments[1:])
         assert done.returncode in (0, 1), done.stderr  # health answers with 1
         return done.stdout
 
-    def connect(self) -> None:
+    def connect(self):
         """Opens a connection, and does nothing with it."""
         self.app.connect().close()
 
-    def enqueue(self, task, count: int, arguments=(), **options) -> None:
+    def enqueue(self, task, count, arguments=(), **options):
         """Enqueues *count* equal calls of *task*, a thousand in a transaction."""
         for done in range(0, count, 1_000):
             task.delay_many([arguments] * min(1_000, count - done), **options)
 
-    def look(self, queue: str = "default") -> None:
+    def look(self, queue="default"):
         """What a worker asks before it claims."""
         self.session.run(tasks.promote)
         tasks.any_ready(self.session, [queue])
 
-    def take(self, most: int, queue: str = "default") -> int:
+    def take(self, most, queue="default"):
         """Claims up to *most* tasks and ends them. Returns how many they were."""
         claims = self.session.run(lambda t: tasks.claim(t, 1, queue, most))
         self.end(claims, [Succeeded(keep=False)] * len(claims))
         return len(claims)
 
-    def end(self, claims, outcomes) -> None:
+    def end(self, claims, outcomes):
         """Records what became of *claims*."""
         ended = [Finished(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
         self.session.run(lambda t: tasks.finish(t, 1, 0, ended))
 
-    def take_one(self, queue: str = "default") -> None:
+    def take_one(self, queue="default"):
         """As a worker does with one place: looks for work and claims until it has a task, and ends that."""
         for _ in range(50):
             self.look(queue)
@@ -152,19 +148,19 @@ class Scene:
                 return
         raise AssertionError("there is nothing to claim")
 
-    def settled(self) -> None:
+    def settled(self):
         """Claims of plain tasks go on until all that was enqueued with limits is let in or held."""
         while unread(self.app):
             self.plain_one()
 
-    def collected(self, deleted: int) -> None:
+    def collected(self, deleted):
         """The upkeep of a worker that has *deleted* so many rows: else empty pages stay in the indexes."""
         room = Room()
         room.want(deleted)
         while room.next_turn < math.inf:
             room.turn(self.session)
 
-    def plain_one(self) -> None:
+    def plain_one(self):
         """A plain task: enqueued before all others, looked for, claimed and ended."""
         self.plain.apply_async(priority=9)
         self.look()
@@ -172,7 +168,7 @@ class Scene:
 
 
 @contextmanager
-def staged(kind: type[Scene], project) -> Iterator[Scene]:
+def staged(kind, project):
     """For the block, a scene of its *kind* in the database of *project*."""
     scene = kind(project)
     try:

@@ -11,12 +11,12 @@ from .counter import Count, Counter
 from .feeding import Changes, DueEvents, Halted, Kept, Logged, Polled, PolledByKey
 from .holding import Held, Keys, Ordered, Unique
 from .numbers import Handlers, Limits, Tables
-from .scene import GROWS, Line, Scene, staged
+from .scene import GROWS, Line, staged
 from .snapshots import Made, Priorities
 from .waiting import Due, Ended, Parked, Scheduled, Waiting
 from .workflows import Chain, Chord, Group
 
-SCENES: tuple[type[Scene], ...] = (
+SCENES = (
     Waiting,
     Parked,
     Scheduled,
@@ -70,12 +70,12 @@ class Measured(NamedTuple):
     """Pages that it may fetch in the deeper database."""
 
     @property
-    def grows(self) -> bool:
+    def grows(self):
         """Whether it costs more than it may."""
         return self.deep.fetches > self.allowed
 
     @property
-    def wears(self) -> bool:
+    def wears(self):
         """Whether it costs more for having been done often."""
         return self.worn is not None and self.worn.fetches > GROWS * self.deep.fetches + SLACK
 
@@ -92,7 +92,7 @@ class Found(NamedTuple):
     idle_fault: str
 
 
-def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, seconds: float = 0) -> Found:
+def measure(kind, project, shallow, deep, often, seconds=0):
     """All lines of a scene, counted at both depths, and once more after each was done *often*; then what is heavy.
 
     What a connection alone costs more in the deeper database is allowed: the engine reads RDB$PAGES for it.
@@ -124,13 +124,13 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, sec
     return Found(shallow, deep, measured, heavy, (at_first, later) if seconds else None, kind.idle_fault)
 
 
-def _cost(counter: Counter, line: Line) -> Count:
+def _cost(counter, line):
     if not line.opens:
         line.act()  # what is prepared at the first time
     return sorted(counter.of(line.act) for _ in range(line.times))[line.times // 2]
 
 
-def _idle(counter: Counter, project, seconds: float) -> float:
+def _idle(counter, project, seconds):
     """What a worker of a queue without tasks fetches in a second, its upkeep of all queues included."""
     if not seconds:
         return 0.0
@@ -138,7 +138,7 @@ def _idle(counter: Counter, project, seconds: float) -> float:
         return counter.of(lambda: time.sleep(seconds)).fetches / seconds
 
 
-def _worn(counter: Counter, line: Line, often: int) -> Count | None:
+def _worn(counter, line, often):
     if not line.wears or line.fault:
         return None
     for _ in range(often):
@@ -146,7 +146,7 @@ def _worn(counter: Counter, line: Line, often: int) -> Count | None:
     return _cost(counter, line)
 
 
-def faults(found: Found) -> list[str]:
+def faults(found):
     """What is not as the table says: what grows and may not, and what is known to grow and does not."""
     wrong = []
     for each in found.lines:
@@ -162,7 +162,7 @@ def faults(found: Found) -> list[str]:
     return wrong + [text for each in found.heavy for text in _too_heavy(each)]
 
 
-def _too_heavy(weighed: Weighed) -> list[str]:
+def _too_heavy(weighed):
     takes = weighed.megabytes > MEGABYTES or weighed.waited > SECONDS
     if takes == bool(weighed.heavy.fault):
         return []

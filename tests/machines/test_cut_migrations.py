@@ -131,7 +131,7 @@ def complete(template, tmp_path_factory):
     [
         pytest.param("migrate", "before:1", marks=pytest.mark.slow),
         pytest.param("call", "after:2", marks=pytest.mark.slow),
-        ("worker", "before:20"),
+        pytest.param("worker", "before:20", marks=pytest.mark.slow),
         ("migrate", f"before:{COMMITS}"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_migration_that_is_killed_between_two_commits_is_gone_on_with(place, c
 
 def test_a_new_file_has_its_name_when_it_is_whole(tmp_path, complete):
     place = Place(tmp_path)
-    process = place.start("call", FBTASKS_FAULT="migrate.before:20")
+    process = place.start("worker", FBTASKS_FAULT="migrate.before:20")
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert not os.path.exists(place.url.database)

@@ -1,8 +1,6 @@
 """Programs that end while other threads of theirs use the database."""
 
-import os
 import subprocess
-import sys
 
 import pytest
 from support.programs import started
@@ -118,19 +116,3 @@ def test_a_worker_ends_though_its_tasks_left_threads(project, app, pool):
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
-
-
-@pytest.mark.slow
-def test_pytest_ends_with_its_own_status(url, tmp_path):
-    (tmp_path / "test_it.py").write_text(
-        f"{PROGRAM.replace('sys.argv[1]', repr(url)).replace('sys.argv[2]', repr('delay delay connect'))}\n"
-        "def test_it(): assert task.delay().id\ndef test_not(): assert False\n"
-    )
-    env = {**os.environ, "PYTEST_ADDOPTS": ""}
-    for _ in range(6):
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
-            cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == 1, done.stdout + done.stderr
-        assert "1 failed, 1 passed" in done.stdout

@@ -11,12 +11,14 @@ from fbtasks.url import DatabaseURL
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
 SOURCE = """
+    import fbtasks.database.database as database
+    database.SHUT_DOWN_LOOK = 0.5
+
     @app.task
     def note(n):
         with open("ledger", "a") as file:
             file.write(f"{n}\\n")
 """
-OFTEN = "import fbtasks.database.database as database\ndatabase.SHUT_DOWN_LOOK = 0.5\n"
 SAID = "is shut down for maintenance"
 
 
@@ -61,7 +63,6 @@ class Administrator:
     ],
 )
 def test_a_worker_leaves_a_database_that_is_shut_down_to_its_administrator(project, wait_for, mode):
-    (project.folder / "sitecustomize.py").write_text(OFTEN)
     administrator = Administrator(project.url)
     with project.producer(SOURCE) as app:
         project.worker("-P", "solo")

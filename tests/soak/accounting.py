@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -66,12 +66,12 @@ class Row(AnyRow):
     """What its changes, its event or its row belong to, where a source feeds the task."""
 
     @property
-    def key(self) -> str:
+    def key(self):
         """The id as callers know it."""
         return self.task_id or str(self.id)
 
     @property
-    def subject(self) -> str:
+    def subject(self):
         return f"{self.ref}, id {self.key}"
 
 
@@ -86,15 +86,19 @@ class Rows(AnyRows):
     sources: SourceRows = field(default_factory=SourceRows)
     limits: LimitRows = field(default_factory=LimitRows)
 
-    def of(self, kinds: Collection[str]) -> Rows:
+    @property
+    def both(self):
+        """All of them."""
+        return [*self.live, *self.history]
+
+    def of(self, kinds):
         """The same with only the tasks of *kinds*."""
         live, history = ([row for row in found if row.kind in kinds] for found in (self.live, self.history))
         return replace(self, live=live, history=history)
 
-    def of_producers(self) -> Rows:
+    def of_producers(self):
         """The same with only the tasks that are enqueued one by one."""
-        live, history = ([row for row in found if row.kind not in OTHERS] for found in (self.live, self.history))
-        return replace(self, live=live, history=history)
+        return self.of({row.kind for row in self.both} - OTHERS)
 
 
 @dataclass(slots=True)
@@ -114,12 +118,12 @@ class TaskRun:
     records: list[Record] = field(default_factory=list)
 
     @property
-    def place(self) -> frozenset[int]:
+    def place(self):
         """The processes whose death ends it."""
         return frozenset({self.pid, self.worker})
 
     @property
-    def window(self) -> float:
+    def window(self):
         """Seconds from its end to the commit of its outcome, while nothing is held up."""
         return WINDOW + (TURN if self.kind in HANDLERS else 0.0)
 
@@ -153,14 +157,14 @@ class Ledgers:
     """What operators did to an id; ``until`` and ``answer`` come from the answer."""
 
     @property
-    def stalls(self) -> list[tuple[float, float]]:
+    def stalls(self):
         """When something was held up that others may have had to wait for."""
         return merged((f.start, f.until) for f in self.faults if f.until > f.start)
 
 
-def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def merged(intervals):
     """The same times as intervals that do not overlap."""
-    found: list[tuple[float, float]] = []
+    found = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], max(found[-1][1], end))
@@ -169,20 +173,20 @@ def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
     return found
 
 
-def call_of(handler: str, ref: str) -> str:
+def call_of(handler, ref):
     """What the runs of *handler* for *ref* are found by."""
     return f"{handler}/{ref}"
 
 
-def sort_out(records: Iterable[Record]) -> Ledgers:
+def sort_out(records):
     """The records by subject."""
     books = Ledgers(sorted(records, key=lambda r: r["t"]))
     by_ref = {
         "attempt": books.attempts, "ack": books.acks, "rolledback": books.rolledback, "refused": books.refused,
         "uncertain": books.uncertain, "delayed": books.delayed,
     }  # fmt: skip
-    open_runs: dict[str, TaskRun] = {}
-    numbers: dict[int, Record] = {}
+    open_runs = {}
+    numbers = {}
     for record in books.records:
         event = record["event"]
         if event in by_ref:
@@ -231,25 +235,25 @@ class Rules:
     embedded: bool = True
 
     @property
-    def long_stop(self) -> float:
+    def long_stop(self):
         """Seconds from which a stop may cost a worker its lease: it may have been renewed a third of it before."""
         return self.lease / 2
 
 
-def waited(since: float, until: float, stalls: Sequence[tuple[float, float]]) -> float:
+def waited(since, until, stalls):
     """Seconds from *since* to *until* in which nothing was held up."""
     held = sum(max(0.0, min(until, end) - max(since, start)) for start, end in stalls)
     return until - since - held
 
 
-def hit(run: TaskRun, fault: Fault, stalls: Sequence[tuple[float, float]]) -> bool:
+def hit(run, fault, stalls):
     """Whether *run* was under way when *fault* came, or its outcome may not have been recorded yet."""
     if run.start > fault.until + SLACK:
         return False
     return run.end is None or run.end >= fault.start or waited(run.end, fault.start, stalls) <= run.window
 
 
-def explains(run: TaskRun, fault: Fault, rules: Rules) -> str | None:
+def explains(run, fault, rules):
     """Why *fault*, which hit *run*, lets its task run again; None when it does not."""
     mine = fault.target in run.place
     long = fault.until - fault.start >= rules.long_stop
@@ -263,9 +267,7 @@ def explains(run: TaskRun, fault: Fault, rules: Rules) -> str | None:
     return "connection" if fault.what in CONNECTION else None
 
 
-def reason_of(
-    run: TaskRun, later: TaskRun, books: Ledgers, rules: Rules, stalls: Sequence[tuple[float, float]]
-) -> Reason | None:
+def reason_of(run, later, books, rules, stalls):
     """Why the claim that *run* belongs to may have been followed by another. One claim has one successor."""
     if run.outcome == "raised" and run.kind in RETRIED and run.tries + 1 < TRIES.get(run.kind, MOST_TRIES):
         assert run.end is not None
@@ -278,7 +280,7 @@ def reason_of(
     return None
 
 
-def began_while_stopped(run: TaskRun, books: Ledgers, rules: Rules) -> bool:
+def began_while_stopped(run, books, rules):
     """Whether a child began *run* while its worker was stopped: the claim may have been another worker's by then."""
     return any(
         fault.what == "SIGSTOP"
@@ -289,15 +291,13 @@ def began_while_stopped(run: TaskRun, books: Ledgers, rules: Rules) -> bool:
     )
 
 
-def second_runs(
-    all_runs: Mapping[str, list[TaskRun]], books: Ledgers, rules: Rules
-) -> tuple[Counter[str], list[Violation]]:
+def second_runs(all_runs, books, rules):
     """Takes for each second run a reason of an earlier run, or an operator's retry. Returns how often which."""
-    found: Counter[str] = Counter()
+    found = Counter()
     violations = []
     stalls = books.stalls
     for ref, runs in all_runs.items():
-        taken: set[int] = set()
+        taken = set()
         retries = [
             Reason("operator", action["t"])
             for key in keys_of(ref, books)
@@ -324,13 +324,11 @@ def second_runs(
                 found["SIGSTOP before it began"] += 1
                 continue
             found["unexplained"] += 1
-            violations.append(
-                Violation("a second run has no explanation", f"{ref}, run {later.name}", story(books, ref))
-            )
+            violations.append(Violation("a second run has no explanation", f"{ref}, run {later.name}"))
     return found, violations
 
 
-def keys_of(ref: str, books: Ledgers) -> frozenset[str]:
+def keys_of(ref, books):
     """The ids of the tasks of *ref*, where they are known."""
     known = {run.id for run in runs_of(ref, books) if run.id is not None}
     if ref in books.acks:
@@ -338,12 +336,12 @@ def keys_of(ref: str, books: Ledgers) -> frozenset[str]:
     return frozenset(known)
 
 
-def runs_of(ref: str, books: Ledgers) -> Sequence[TaskRun]:
+def runs_of(ref, books):
     """The runs of a task, or the calls of a handler for what a source has."""
     return books.runs.get(ref) or books.calls.get(ref) or ()
 
 
-def story(books: Ledgers, ref: str) -> tuple[object, ...]:
+def story(books, ref):
     """All that the ledger has about one task or call, and the faults of the processes that ran it."""
     keys = keys_of(ref, books)
     runs = runs_of(ref, books)
@@ -353,7 +351,7 @@ def story(books: Ledgers, ref: str) -> tuple[object, ...]:
     first = min((run.start for run in runs), default=0.0) - 1.0
     last = max((run.end or run.start for run in runs), default=0.0) + 5.0
 
-    def about(record: Record) -> bool:
+    def about(record):
         if record["event"] in ("operator", "answer"):
             return record.get("id") in keys
         if record["event"] in ("fault", "worker"):
@@ -365,162 +363,134 @@ def story(books: Ledgers, ref: str) -> tuple[object, ...]:
     return tuple(record for record in books.records if about(record))
 
 
-def with_story(violation: Violation, books: Ledgers) -> Violation:
-    """With what the ledger has about the tasks of its evidence."""
-    told = [story(books, row.ref) for row in violation.evidence if isinstance(row, Row)]
-    return replace(violation, evidence=tuple(chain(violation.evidence, *told)))
+def with_story(violation, books):
+    """With what the ledger has about what its subject and its rows name."""
+    named = re.findall(r"[^\s,:]+", violation.subject)
+    for row in violation.evidence:
+        if isinstance(row, Row):
+            named += [row.ref, *(call_of(row.kind, ref) for ref in row.refs[:3])]
+    known = dict.fromkeys(ref for ref in named if ref in books.attempts or runs_of(ref, books))
+    told = chain.from_iterable(story(books, ref) for ref in known)
+    return replace(violation, evidence=(*violation.evidence, *told))
 
 
 # The account
 
 
-def account(records: Iterable[Record], rows: Rows, rules: Rules) -> tuple[list[Violation], Counter[str]]:
+def account(records, rows, rules):
     """All violations, and how many second runs were explained by what."""
     books = sort_out(records)
     whole = with_refs(rows, books)
     rows = whole.of_producers()
     explained, violations = second_runs(books.runs, books, rules)
-    checks: tuple[Callable[[Ledgers, Rows], Iterator[Violation]], ...] = (
-        unfinished, unattempted, undone, early, outcomes, effects, crashes, cancelled_runs,
-    )  # fmt: skip
-    for check in checks:
+    for check in (unfinished, unattempted, undone, early, outcomes, effects, crashes, cancelled_runs):
         violations.extend(check(books, rows))
-    violations.extend(with_story(violation, books) for violation in broken(whole))
-    violations.extend(processes(books))
-    return violations, explained
+    violations.extend(chain(broken(whole), processes(books)))
+    return [with_story(violation, books) for violation in violations], explained
 
 
-def with_refs(rows: Rows, books: Ledgers) -> Rows:
+def with_refs(rows, books):
     """The rows whose arguments are no longer kept, with the refs that the ledger has for their ids."""
     refs = {run.id: ref for ref, runs in books.runs.items() for run in runs if run.id is not None}
     refs.update({str(ack["id"]): ref for ref, ack in books.acks.items()})
 
-    def named(row: Row) -> Row:
+    def named(row):
         return row if row.ref or row.kind in OTHERS else replace(row, ref=refs.get(row.key, ""))
 
     return replace(rows, live=[named(row) for row in rows.live], history=[named(row) for row in rows.history])
 
 
-def unfinished(books: Ledgers, rows: Rows) -> Iterator[Violation]:
-    """Acknowledged tasks that have not ended, or of which nothing is known."""
-    ended = {row.key for row in rows.history}
-    live = {row.key: row for row in rows.live}
+def unfinished(books, rows):
+    """Tasks that have not ended, and acknowledged ones of which nothing is known."""
+    for row in rows.live:
+        yield Violation("a task is stuck in QUEUE_TASK", row.subject, (row,))
+    there = {row.key for row in rows.both}
     for ref, ack in books.acks.items():
-        key = str(ack["id"])
-        if key in live:
-            yield Violation("a task is stuck in QUEUE_TASK", f"{ref}, id {key}", (live[key], *story(books, ref)))
-        elif key not in ended and not ignored_success(books, ref):
-            yield Violation("an acknowledged task is lost", f"{ref}, id {key}", story(books, ref))
-    acknowledged = {str(ack["id"]) for ack in books.acks.values()}
-    for key, row in live.items():
-        if key not in acknowledged:
-            yield Violation("a task is stuck in QUEUE_TASK", f"{row.ref}, id {key}", (row, *story(books, row.ref)))
+        ignored = any(run.kind == "ignored" for run in books.runs.get(ref, ()))  # which leaves no trace by its own wish
+        if str(ack["id"]) not in there and not (ignored and returned(books, ref)):
+            yield Violation("an acknowledged task is lost", f"{ref}, id {ack['id']}")
 
 
-def early(books: Ledgers, _: Rows) -> Iterator[Violation]:
+def early(books, _):
     """Tasks that began before their countdown was over."""
     for ref, delayed in books.delayed.items():
         due = delayed["t"] + delayed["seconds"]
         for run in books.runs.get(ref, ()):
             if run.start < due - CLOCKS:
-                yield Violation(
-                    "a task ran before its time", f"{ref}, {due - run.start:.3f} s early", story(books, ref)
-                )
+                yield Violation("a task ran before its time", f"{ref}, {due - run.start:.3f} s early")
 
 
-def ignored_success(books: Ledgers, ref: str) -> bool:
-    """Whether the task has returned and leaves no trace by its own wish."""
-    return any(run.kind == "ignored" and run.outcome == "returned" for run in books.runs.get(ref, ()))
-
-
-def unattempted(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+def unattempted(books, rows):
     """What ran, or is in the database, without any producer's having tried to enqueue it."""
     for ref in books.runs.keys() - books.attempts.keys():
-        yield Violation("a task ran that was not enqueued", ref, story(books, ref))
-    for row in chain(rows.live, rows.history):
+        yield Violation("a task ran that was not enqueued", ref)
+    ids = defaultdict(set)
+    for row in rows.both:
+        ids[row.ref, "rows"].add(row.id)
         if row.ref not in books.attempts:
-            yield Violation("the database holds a task that was not enqueued", row.key, (row,))
-    keys: dict[str, list[Row]] = defaultdict(list)
-    for row in chain(rows.live, rows.history):
-        keys[row.ref].append(row)
-    for ref, found in keys.items():
-        if len({row.id for row in found}) > 1:
-            yield Violation("one enqueue made several tasks", ref, (*found, *story(books, ref)))
-    for ref, runs in books.runs.items():
-        ids = {run.id for run in runs}
-        if ref in books.acks:
-            ids.add(str(books.acks[ref]["id"]))
-        if len(ids) > 1:
-            yield Violation("one enqueue made several tasks", f"{ref}: ids {sorted(map(str, ids))}", story(books, ref))
+            yield Violation("the database holds a task that was not enqueued", row.subject, (row,))
+    for ref in books.runs:
+        ids[ref, "runs"] = keys_of(ref, books)
+    for (ref, where), found in ids.items():
+        if len(found) > 1:
+            yield Violation("one enqueue made several tasks", f"{ref}, {where}: ids {sorted(found)}")
 
 
-def undone(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+def undone(books, rows):
     """What was rolled back or refused, and is there all the same."""
     for what, refs in (("rolled back", books.rolledback), ("refused", books.refused)):
-        for ref in refs:
-            if ref in books.runs:
-                yield Violation(f"a task ran whose enqueue was {what}", ref, story(books, ref))
-        for row in chain(rows.live, rows.history):
+        for ref in refs.keys() & books.runs.keys():
+            yield Violation(f"a task ran whose enqueue was {what}", ref)
+        for row in rows.both:
             if row.ref in refs:
-                yield Violation(f"the database holds a task whose enqueue was {what}", row.key, (row,))
+                yield Violation(f"the database holds a task whose enqueue was {what}", row.subject, (row,))
 
 
-def outcomes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+def outcomes(books, rows):
     """Outcomes that the task's kind and what was done to it do not allow."""
-    for row in rows.history:
-        limit = TRIES.get(row.kind, MOST_TRIES)
-        if row.tries > limit:
-            yield Violation(
-                "TRY_COUNT is above its limit", f"{row.ref}: {row.tries} > {limit}", (row, *story(books, row.ref))
-            )
-        if row.state == State.SUCCEEDED and (row.kind == "failing" or not returned(books, row.ref)):
-            yield Violation("a task succeeded that did not return", row.ref, (row, *story(books, row.ref)))
-        elif row.state == State.FAILED:
-            yield from failure(books, row)
-        elif row.state == State.CANCELLED and not asked(books, row.key, "cancel"):
-            yield Violation("a task was cancelled without a request", row.ref, (row, *story(books, row.ref)))
-    for row in rows.live:
+    for row in rows.both:
         if row.tries > TRIES.get(row.kind, MOST_TRIES):
-            yield Violation("TRY_COUNT is above its limit", row.ref, (row, *story(books, row.ref)))
+            yield Violation("TRY_COUNT is above its limit", row.subject, (row,))
+    for row in rows.history:
+        fails = row.kind == "failing"
+        if row.state == State.SUCCEEDED and (fails or not returned(books, row.ref)):
+            yield Violation("a task succeeded that did not return", row.subject, (row,))
+        elif row.state == State.FAILED and not fails and WORKER_LOST not in (row.error_type or ""):
+            yield Violation("a task failed that should not", row.subject, (row,))
+        elif row.state == State.CANCELLED and not asked(books, row.key, "cancel"):
+            yield Violation("a task was cancelled without a request", row.subject, (row,))
 
 
-def returned(books: Ledgers, ref: str) -> bool:
+def returned(books, ref):
+    """Whether a run of the task has returned."""
     return any(run.outcome == "returned" for run in books.runs.get(ref, ()))
 
 
-def asked(books: Ledgers, key: str, what: str) -> bool:
+def asked(books, key, what):
     """Whether an operator did that to the id, as far as the answer tells."""
     return any(a["what"] == what and a["answer"] != "refused" for a in books.actions.get(key, ()))
 
 
-def failure(books: Ledgers, row: Row) -> Iterator[Violation]:
-    if WORKER_LOST not in (row.error_type or "") and row.kind != "failing":
-        yield Violation("a task failed that should not", f"{row.ref}: {row.error_type}", (row, *story(books, row.ref)))
-
-
-def effects(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+def effects(books, rows):
     """Each effect of a transactional task that succeeded once, and none of one that did not."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for ref, run in rows.effects:
-        found[ref].append(run)
-    states = {row.ref: row for row in rows.history if row.kind == "transactional"}
-    for ref, row in states.items():
-        runs = found.get(ref, [])
-        if row.state == State.SUCCEEDED and len(runs) != 1:
-            what = f"{ref} succeeded with {len(runs)} effects"
-            yield Violation("a transactional effect is not there exactly once", what, (row, *runs, *story(books, ref)))
-        if row.state != State.SUCCEEDED and runs:
-            what = f"{ref} in state {row.state} with {len(runs)} effects"
-            yield Violation("a transactional effect of a task that did not succeed", what, (row, *story(books, ref)))
-    for ref in found.keys() - states.keys():
-        yield Violation("a transactional effect of a task that has not ended", ref, story(books, ref))
+    found = Counter(ref for ref, _ in rows.effects)
+    for row in rows.history:
+        if row.kind != "transactional":
+            continue
+        count = found.pop(row.ref, 0)
+        if row.state == State.SUCCEEDED and count != 1:
+            yield Violation("a transactional effect is not there exactly once", f"{row.subject}: {count}", (row,))
+        if row.state != State.SUCCEEDED and count:
+            yield Violation("a transactional effect of a task that did not succeed", row.subject, (row,))
+    for ref in found:
+        yield Violation("a transactional effect of a task that has not ended", ref)
 
 
-def crashes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+def crashes(books, rows):
     """Tasks charged with more crashes than came over their runs, or over a process in which one had not said so yet."""
     stalls = books.stalls
     unsaid = [fault for fault in books.faults if fault.what == "SIGKILL" and not _interrupts_a_run(fault, books)]
-    for row in chain(rows.live, rows.history):
+    for row in rows.both:
         if row.crashes == 0:
             continue
         runs = books.runs.get(row.ref, [])
@@ -530,11 +500,11 @@ def crashes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
             unsaid.remove(fault)
             hits += 1
         if row.crashes > hits:
-            what = f"{row.ref}: CRASH_COUNT {row.crashes}, {hits} of its {len(runs)} runs were hit"
-            yield Violation("a task is charged with crashes it had no part in", what, (row, *story(books, row.ref)))
+            what = f"{row.subject}: CRASH_COUNT {row.crashes}, {hits} of its {len(runs)} runs were hit"
+            yield Violation("a task is charged with crashes it had no part in", what, (row,))
 
 
-def _interrupts_a_run(fault: Fault, books: Ledgers) -> bool:
+def _interrupts_a_run(fault, books):
     return any(
         fault.target in run.place and run.start <= fault.start and (run.end is None or run.end >= fault.start)
         for runs in chain(books.runs.values(), books.calls.values())
@@ -542,11 +512,11 @@ def _interrupts_a_run(fault: Fault, books: Ledgers) -> bool:
     )
 
 
-def _deadly(run: TaskRun, fault: Fault) -> bool:
+def _deadly(run, fault):
     return fault.what in CONNECTION or fault.target in run.place or fault.what == "SIGSTOP"
 
 
-def cancelled_runs(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+def cancelled_runs(books, _):
     """Runs that began after their task had been cancelled while it waited."""
     for ref, runs in books.runs.items():
         actions = [action for key in keys_of(ref, books) for action in books.actions.get(key, ())]
@@ -556,37 +526,36 @@ def cancelled_runs(books: Ledgers, rows: Rows) -> Iterator[Violation]:
             for run in runs:
                 again = any(a["what"] == "retry" and action["t"] <= a["until"] and a["t"] <= run.start for a in actions)
                 if run.start > action["until"] + SLACK and not again:
-                    yield Violation("a task ran after it had been cancelled", ref, story(books, ref))
+                    yield Violation("a task ran after it had been cancelled", ref)
 
 
-def processes(books: Ledgers) -> Iterator[Violation]:
+def processes(books):
     """Workers that ended by themselves, processes left over, and what was seen while everything ran."""
     for record in books.records:
         match record:
             case {"event": "worker", "what": "ended", "expected": False}:
-                what = f"{record['name']} (pid {record['target']}), exit code {record['code']}"
-                yield Violation("a worker ended by itself", what, (record, *record.get("log", ())))
+                yield Violation("a worker ended by itself", record["name"], (record, *record.get("log", ())))
             case {"event": "worker", "what": "orphan"}:
                 yield Violation("a process outlived its worker", f"pid {record['target']}", (record,))
             case {"event": "worker", "what": "hung"}:
-                yield Violation("a process did not end when asked", f"{record['name']}", (record,))
+                yield Violation("a process did not end when asked", record["name"], (record,))
             case {"event": "sample", "violations": [_, *_] as violations}:
                 for text in violations:
                     yield Violation("seen while everything ran", text)
 
 
-def mistaken_outages(name: str, text: str) -> Iterator[Violation]:
+def mistaken_outages(name, text):
     """Rows that others hold, which a worker took for the loss of its database: it stops all of its work."""
     for line in text.splitlines():
         if _MISTAKEN.search(line):
             yield Violation("a conflict was taken for an outage", name, (line[:300],))
 
 
-def tracebacks(name: str, log: str) -> list[Violation]:
+def tracebacks(name, log):
     """Each traceback in a log, with the lines around it; without those of tasks and children that fail on purpose."""
     lines = log.splitlines()
 
-    def meant(number: int) -> bool:
+    def meant(number):
         before, after = lines[number - 1] if number else "", lines[number : number + 40]
         return bool(_FAILED.search(before)) or (bool(_BROKEN.search(before)) and any(map(_CLOSED.search, after)))
 

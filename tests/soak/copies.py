@@ -1,18 +1,12 @@
 """A backup is put in the place of the database beneath a worker that waits: the copy's tasks are not run by it."""
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
-from support.proxy import Proxy
 from support.rules import Violation
 
-from soak.database import Database
 from soak.ledger import read_ledger
-from soak.processes import Fleet
 
 REFS = tuple(f"copy-{number}" for number in range(5))
 PATIENCE = 30.0
@@ -20,12 +14,12 @@ WATCHED = 8.0
 """Seconds for which the worker is watched with the copy beneath it: some heartbeats, and a lease."""
 
 
-def runs(fleet: Fleet) -> int:
+def runs(fleet):
     """How often the tasks of the copy have begun."""
     return sum(r["event"] == "start" and r["ref"] in REFS for r in read_ledger(fleet.run.ledger))
 
 
-def restored_beneath(database: Database, fleet: Fleet, proxy: Proxy | None) -> list[Violation]:
+def restored_beneath(database, fleet, proxy):
     """Backs up waiting tasks, has a worker run them, restores the backup beneath it, and watches what it does."""
     backup = f"{database.parsed.database}.fbk"
     database.enqueue(REFS)
@@ -55,7 +49,7 @@ def restored_beneath(database: Database, fleet: Fleet, proxy: Proxy | None) -> l
     return []
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> bool:
+def _until(condition, seconds):
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:

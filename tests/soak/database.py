@@ -1,15 +1,11 @@
 """The database of a soak: made at the start, read as one snapshot, dropped at the end."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from support.rules import ids
@@ -41,7 +37,7 @@ HISTORY = (
 class Database:
     """The supervisor's own way to the database, past any proxy."""
 
-    def __init__(self, folder: Any, server: str | None) -> None:
+    def __init__(self, folder, server):
         if server is None:
             self.url = f"firebird://{folder}/soak.fdb"
         else:
@@ -54,17 +50,17 @@ class Database:
         execute(self._app, "CREATE TABLE SOAK_EFFECT (TASK VARCHAR(63) NOT NULL, RUN VARCHAR(63) NOT NULL)")
         for statement in sources.TABLES:
             execute(self._app, statement)
-        self._connection: Any = None
-        self._prepared: dict[str, Any] = {}
+        self._connection = None
+        self._prepared = {}
         """The statements of that connection: to compile them at each look costs more than to run them."""
 
-    def through(self, port: int) -> str:
+    def through(self, port):
         """The URL for those who go through a proxy on this machine."""
         parts = urlsplit(self.url)
         login = parts.netloc.rpartition("@")[0]
         return urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{port}" if login else f"127.0.0.1:{port}"))
 
-    def snapshot(self, *, effects: bool = True) -> Rows:
+    def snapshot(self, *, effects=True):
         """All tables at one moment."""
         from firebird.driver import Isolation, tpb
 
@@ -75,7 +71,7 @@ class Database:
         try:
             with connection.cursor() as cursor:
 
-                def query(sql: str) -> Any:
+                def query(sql):
                     if sql not in self._prepared:
                         self._prepared[sql] = cursor.prepare(sql)
                     return cursor.execute(self._prepared[sql]).fetchall()
@@ -101,7 +97,7 @@ class Database:
             **found_ids,
         )
 
-    def locking_connection(self) -> Any:
+    def locking_connection(self):
         """A connection of its own, in a transaction that does not wait for others."""
         from firebird.driver import Isolation, tpb
 
@@ -110,7 +106,7 @@ class Database:
         return connection
 
     @contextmanager
-    def host_lock(self) -> Iterator[None]:
+    def host_lock(self):
         """Holds the lock that the workers of a host take in turn."""
         lock = HostLock(self.parsed)
         try:
@@ -119,16 +115,16 @@ class Database:
         finally:
             lock.close()
 
-    def enqueue(self, refs: Sequence[str]) -> None:
+    def enqueue(self, refs):
         """Enqueues a short task for each."""
         for ref in refs:
             self._app.send_task("soak.tasks.quick", (ref,))
 
-    def stop_schedules(self) -> None:
+    def stop_schedules(self):
         """Has no schedule tick any longer: the queue can become empty."""
         schedules.pause(self._app.database, [each.name for each in schedules.list_schedules(self._app.database)])
 
-    def left(self) -> dict[str, int]:
+    def left(self):
         """Forgets all that has ended, as maintenance does in its time. Returns how many rows are left beside tasks."""
         with self._app.database.session() as session:
             for state in (State.SUCCEEDED, State.FAILED, State.CANCELLED):
@@ -138,7 +134,7 @@ class Database:
                 session.run(lambda t: tasks.claim(t, 1, "default", 1))
             while session.call("FBTASKS_LIMITS.FORGET_GATES", 1000):
                 pass
-            after: int | None = 0
+            after = 0
             while after is not None:
                 _, after = session.call("FBTASKS_LIMITS.FORGET_TRACES", after, 2000)
             session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200)
@@ -149,15 +145,15 @@ class Database:
             table: int(one(self._app, f"SELECT COUNT(*) FROM {table}{where.get(table, '')}")) for table in limited.LEFT
         }
 
-    def waiting(self) -> int:
+    def waiting(self):
         """How many tasks wait."""
         return int(one(self._app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 0"))
 
-    def back_up(self, path: str) -> None:
+    def back_up(self, path):
         """Writes a backup of the database to *path*, which is one of the server's host."""
         self._serve(lambda service: service.database.backup(database=self.parsed.database, backup=path))
 
-    def restore(self, path: str) -> None:
+    def restore(self, path):
         """Puts the backup in the database's place, when no process is connected any more; an embedded file as it is."""
         from firebird.driver import SrvRestoreFlag
 
@@ -176,7 +172,7 @@ class Database:
         if self.parsed.embedded:
             os.replace(target, self.parsed.database)
 
-    def _serve(self, ask: Callable[[Any], None]) -> None:
+    def _serve(self, ask):
         self.disconnect()
         self._app.close()
         with services_of(self.parsed) as service:
@@ -184,7 +180,7 @@ class Database:
             for _ in service:
                 pass
 
-    def disconnect(self) -> None:
+    def disconnect(self):
         """Closes the connection; the next look opens another."""
         connection, self._connection = self._connection, None
         prepared, self._prepared = self._prepared, {}
@@ -194,7 +190,7 @@ class Database:
                     statement.free()
             connection.close()
 
-    def close(self, *, drop: bool) -> None:
+    def close(self, *, drop):
         self.disconnect()
         self._app.close()
         if drop:
@@ -202,7 +198,7 @@ class Database:
                 connections.connect(self.parsed).drop_database()
 
 
-def _row(values: tuple[Any, ...], large: dict[int, Any]) -> Row:
+def _row(values, large):
     id, task_id, name, state, worker_id, tries, crashes, error_type, error, payload, queue = values
     kind = name.rpartition(".")[2]
     ref, refs = "", ()

@@ -1,20 +1,12 @@
 """What is done to workers, their children and their connections, at random moments; each of it is recorded first."""
 
-from __future__ import annotations
-
 import os
-import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Collection
 from contextlib import suppress
 
-from support.proxy import Proxy
-
-from soak.ledger import Ledger
-from soak.locks import Locks
-from soak.processes import Fleet, Worker, children_of
+from soak.processes import children_of
 
 SIGNALS = {"kill": 4.0, "kill child": 4.0, "stop briefly": 3.0, "stop long": 1.0, "terminate": 3.0}
 NETWORK = {"cut": 3.0, "cut after": 4.0, "freeze": 2.0, "refuse": 2.0, "throttle": 2.0}
@@ -30,16 +22,16 @@ class Faults:
 
     def __init__(
         self,
-        fleet: Fleet,
-        ledger: Ledger,
-        rng: random.Random,
+        fleet,
+        ledger,
+        rng,
         *,
-        lease: float,
-        longest: float,
-        proxy: Proxy | None = None,
-        locks: Locks | None = None,
-        kinds: Collection[str] = KINDS,
-    ) -> None:
+        lease,
+        longest,
+        proxy=None,
+        locks=None,
+        kinds=KINDS,
+    ):
         self.fleet = fleet
         self.ledger = ledger
         self.rng = rng
@@ -50,12 +42,12 @@ class Faults:
         self._signals, self._network, self._locks = (
             {kind: weight for kind, weight in weights.items() if kind in kinds} for weights in (SIGNALS, NETWORK, LOCKS)
         )
-        self.done: Counter[str] = Counter()
-        self._stopped: Worker | None = None
+        self.done = Counter()
+        self._stopped = None
         self._network_until = 0.0
         self._next_signal = self._next_network = self._next_lock = time.monotonic() + 3.0
 
-    def step(self) -> None:
+    def step(self):
         """Does what is due."""
         now = time.monotonic()
         self._resume(now)
@@ -72,7 +64,7 @@ class Faults:
             self._strike()
             self._next_signal = now + self.rng.uniform(0.3, 2.5)
 
-    def _strike(self) -> None:
+    def _strike(self):
         old = time.monotonic() - TOO_YOUNG
         found = [w for w in self.fleet.workers.values() if w.fate is None and w.started < old and w.ready()]
         if not found:
@@ -106,17 +98,17 @@ class Faults:
             case "stop long":
                 self._stop(worker, self.lease * self.rng.uniform(1.2, 1.5))
 
-    def _signal(self, name: str, pid: int, worker: Worker, **fields: float) -> None:
+    def _signal(self, name, pid, worker, **fields):
         self.ledger.write("fault", what=name, target=pid, worker=worker.name, **fields)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.Signals[name])
 
-    def _stop(self, worker: Worker, seconds: float) -> None:
+    def _stop(self, worker, seconds):
         worker.stopped_until = time.monotonic() + seconds
         self._signal("SIGSTOP", worker.pid, worker, until=worker.stopped_until + 0.1)
         self._stopped = worker
 
-    def _resume(self, now: float, *, at_once: bool = False) -> None:
+    def _resume(self, now, *, at_once=False):
         worker = self._stopped
         if worker is None or worker.stopped_until is None:
             return
@@ -128,7 +120,7 @@ class Faults:
 
     # The network
 
-    def _disturb(self, proxy: Proxy) -> None:
+    def _disturb(self, proxy):
         now = time.monotonic()
         if now < self._network_until:
             return
@@ -153,18 +145,18 @@ class Faults:
                 proxy.refuse(True)
                 proxy.cut()
 
-    def cut_happened(self) -> None:
+    def cut_happened(self):
         """Records a cut when it comes; for the proxy to call."""
         self.ledger.write("fault", what="cut", target=None, until=time.monotonic() + 1.0)
 
-    def _mend(self, now: float, *, at_once: bool = False) -> None:
+    def _mend(self, now, *, at_once=False):
         if self.proxy is not None and self._network_until and (at_once or now >= self._network_until):
             self.proxy.freeze(False)
             self.proxy.refuse(False)
             self.proxy.throttle(None)
             self._network_until = 0.0
 
-    def stop(self) -> None:
+    def stop(self):
         """Ends all faults: stopped processes go on, and the network is whole."""
         now = time.monotonic()
         self._resume(now, at_once=True)

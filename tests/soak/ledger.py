@@ -29,13 +29,9 @@ sample     violations: the invariants, looked at while everything ran
 ========== ================================================================================================
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
@@ -44,26 +40,26 @@ Record = dict[str, Any]
 class Ledger:
     """Appends records to a file of this process's own."""
 
-    def __init__(self, folder: Path, role: str) -> None:
+    def __init__(self, folder, role):
         self.path = folder / f"{role}-{os.getpid()}.jsonl"
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
-    def write(self, event: str, **fields: Any) -> Record:
+    def write(self, event, **fields):
         """Appends one record and gives it."""
         record = {"t": round(time.monotonic(), 6), "pid": os.getpid(), "event": event, **fields}
         os.write(self._fd, json.dumps(record, default=str).encode() + b"\n")
         return record
 
-    def close(self) -> None:
+    def close(self):
         os.close(self._fd)
 
 
-def read_ledger(folder: Path) -> list[Record]:
+def read_ledger(folder):
     """All records of a folder, in the order of their times."""
     found = [record for path in sorted(folder.glob("*.jsonl")) for record in parse(path.read_text().splitlines())]
     return sorted(found, key=lambda record: record["t"])
 
 
-def parse(lines: Iterable[str]) -> list[Record]:
+def parse(lines):
     """The records in *lines*. Raises :class:`ValueError` for a torn one: the ledger must be whole."""
     return [json.loads(line) for line in lines]

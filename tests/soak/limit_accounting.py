@@ -7,7 +7,7 @@ which lie within the time for which its task has its place: two that overlap had
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -16,18 +16,16 @@ from support.rules import WORKER_LOST, Violation
 from fbtasks.states import State
 from soak.accounting import (
     Ledgers,
-    Row,
     Rows,
     Rules,
-    TaskRun,
     call_of,
     explains,
     hit,
+    keys_of,
     sort_out,
-    story,
+    with_story,
 )
-from soak.ledger import Record
-from soak.limited import APART, BURST, LIMITS, RATE, STEPS, key_of
+from soak.limited import BURST, LIMITS, RATE, STEPS, key_of
 
 LATE = 0.25
 """Seconds by which the time of a claim may lie before that of its token: its transaction waited, or looked at more."""
@@ -42,26 +40,26 @@ class Account:
     rules: Rules
     left: Mapping[str, int]
 
-    def runs(self, kind: str) -> Iterator[tuple[str, Sequence[TaskRun]]]:
+    def runs(self, kind):
         """The runs of each task of an own account of *kind*."""
         for call, runs in self.books.calls.items():
             if call.startswith(f"{kind}/"):
                 yield call, runs
 
 
-def account_limits(records: Iterable[Record], rows: Rows, rules: Rules, left: Mapping[str, int]) -> list[Violation]:
+def account_limits(records, rows, rules, left):
     """All violations; *left*: how many rows each table still had when all was forgotten."""
     account = Account(sort_out(records), rows, rules, left)
-    checks: tuple[Callable[[Account], Iterator[Violation]], ...] = (
+    checks = (
         too_many, out_of_order, too_fast, uncovered, flows, early_steps, ticks, strangers, leftovers,
     )  # fmt: skip
-    return [violation for check in checks for violation in check(account)]
+    return [with_story(violation, account.books) for check in checks for violation in check(account)]
 
 
 # How many at once
 
 
-def holding(ref: str, runs: Sequence[TaskRun], account: Account) -> Iterator[tuple[TaskRun, float, float]]:
+def holding(ref, runs, account):
     """From when to when each run surely had its task's place.
 
     Not any longer when its worker may be taken for dead, or an operator ended its task, nor when the task runs anew. A
@@ -84,65 +82,57 @@ def holding(ref: str, runs: Sequence[TaskRun], account: Account) -> Iterator[tup
             yield run, run.start, min(ends)
 
 
-def lanes(run: TaskRun) -> list[tuple[str, str]]:
+def lanes(run):
     return [(name, key) for name, key in run.records[0].get("lanes", ())]
 
 
-def too_many(account: Account) -> Iterator[Violation]:
+def too_many(account):
     """More tasks of one key at once than the limit says."""
-    moments: dict[tuple[str, str], list[tuple[float, int, str]]] = defaultdict(list)
+    moments = defaultdict(list)
     for ref, runs in account.books.runs.items():
         if runs[0].records[0].get("lanes"):
             for run, start, end in holding(ref, runs, account):
                 for lane in lanes(run):
                     moments[lane] += [(start, 1, ref), (end, 0, ref)]
     for lane, times in moments.items():
-        inside: set[str] = set()
+        inside = set()
         for at, begins, ref in sorted(times):
             if not begins:
                 inside.discard(ref)
                 continue
             inside.add(ref)
             if len(inside) > LIMITS[lane[0]]:
-                told = tuple(chain.from_iterable(story(account.books, each) for each in sorted(inside)))
-                what = f"{lane[0]}, {lane[1]}: {len(inside)} at {at}"
-                yield Violation("more tasks at once than the limit says", what, told)
+                what = f"{lane[0]}, {lane[1]}: {len(inside)} at {at}, {' '.join(sorted(inside))}"
+                yield Violation("more tasks at once than the limit says", what)
                 break
 
 
-def out_of_order(account: Account) -> Iterator[Violation]:
+def out_of_order(account):
     """A task that began before one of its key, which had been enqueued when that one's call began, had ended."""
     books = account.books
-    by_key: dict[str, list[str]] = defaultdict(list)
+    by_key = defaultdict(list)
     for ref, runs in books.runs.items():
         if runs[0].kind == "ordered" and ref in books.attempts:
             by_key[lanes(runs[0])[0][1]].append(ref)
     for refs in by_key.values():
         refs.sort(key=lambda ref: books.attempts[ref]["t"])
-        done: list[tuple[float, float, str]] = []  # enqueued at, last begun at
+        done = []  # enqueued at, last begun at
         for ref in refs:
             mine = [start for _, start, _ in holding(ref, books.runs[ref], account)]
             if not mine:
                 continue
             before = max(((last, each) for at, last, each in done if at < books.attempts[ref]["t"]), default=None)
             if before is not None and before[0] > mine[0]:
-                told = (*story(books, before[1]), *story(books, ref))
-                yield Violation("a task overtook one that it had to follow", f"{ref} before {before[1]}", told)
+                yield Violation("a task overtook one that it had to follow", f"{ref} before {before[1]}")
             if ref in books.acks:
-                retried = [action["t"] for action in _actions(books, ref) if action["what"] == "retry"]
+                actions = chain.from_iterable(books.actions.get(key, ()) for key in keys_of(ref, books))
+                retried = [action["t"] for action in actions if action["what"] == "retry"]
                 first = [start for start in mine if start < min(retried, default=float("inf"))]
                 if first:  # what had ended before it was put back holds up nobody
                     done.append((books.acks[ref]["t"], first[-1], ref))
 
 
-def _actions(books: Ledgers, ref: str) -> list[Record]:
-    ids = {str(run.id) for run in books.runs.get(ref, ())} | {
-        str(books.acks[ref]["id"]) for _ in (1,) if ref in books.acks
-    }
-    return [action for id in ids for action in books.actions.get(id, ())]
-
-
-def too_fast(account: Account) -> Iterator[Violation]:
+def too_fast(account):
     """More of one kind in a time than its rate lets begin."""
     worst, first = float("-inf"), 0
     claims = account.rows.limits.claims
@@ -159,9 +149,9 @@ def too_fast(account: Account) -> Iterator[Violation]:
 # Unique calls
 
 
-def uncovered(account: Account) -> Iterator[Violation]:
+def uncovered(account):
     """Committed calls of a unique task that no run covers which began after them."""
-    runs: dict[str, list[TaskRun]] = defaultdict(list)
+    runs = defaultdict(list)
     for call, found in account.runs("once"):
         runs[key_of(call)].extend(found)
     ended = [row for row in account.rows.history if row.kind == "once" and row.state != State.SUCCEEDED]
@@ -173,12 +163,10 @@ def uncovered(account: Account) -> Iterator[Violation]:
             continue
         if any(_excuses(row, record, account) for row in ended):
             continue
-        yield Violation(
-            "a call that was merged is not covered by a run", ref, (record, *story(account.books, f"once/{ref}"))
-        )
+        yield Violation("a call that was merged is not covered by a run", f"once/{ref}", (record,))
 
 
-def _excuses(row: Row, record: Record, account: Account) -> bool:
+def _excuses(row, record, account):
     """Whether the end of *row* may be that of the call."""
     if key_of(row.ref) != record["key"]:
         return False
@@ -190,7 +178,7 @@ def _excuses(row: Row, record: Record, account: Account) -> bool:
 # Workflows
 
 
-def flows(account: Account) -> Iterator[Violation]:
+def flows(account):
     """Steps that are missing, or ended otherwise than their workflow says."""
     ids = {str(run.id): run.records[0]["ref"] for kind in STEPS for _, runs in account.runs(kind) for run in runs}
     rows = {row.ref or ids.get(row.key, ""): row for row in account.rows.history if row.kind in STEPS}
@@ -202,21 +190,19 @@ def flows(account: Account) -> Iterator[Violation]:
         wanted = list(expected(flow))
         found = [each for each, _ in wanted if each in rows or each in live]
         if ref in refused and found:
-            yield Violation("the database holds steps of a workflow that was refused", ref, _told(account, wanted))
+            yield Violation("the database holds steps of a workflow that was refused", _named(found))
         elif len(found) != len(wanted) and (ref in made or found):
-            missing = sorted({each for each, _ in wanted} - set(found))
-            yield Violation("a step of a workflow is lost", f"{ref}: {missing}", _told(account, wanted))
+            yield Violation("a step of a workflow is lost", _named(each for each, _ in wanted if each not in found))
         elif stuck := [each for each in found if each in live]:
-            yield Violation("a step of a workflow is stuck", f"{ref}: {stuck}", _told(account, wanted))
+            yield Violation("a step of a workflow is stuck", _named(stuck))
         elif not _was_disturbed(account, [rows[each] for each in found]):
             for each, state in wanted:
                 if each in found and rows[each].state != state:
-                    what = f"{each}: {State(rows[each].state).name} and not {state.name}"
-                    told = (rows[each], *_told(account, wanted))
-                    yield Violation("a step of a workflow ended otherwise than it says", what, told)
+                    what = f"{_named([each])}: {State(rows[each].state).name} and not {state.name}"
+                    yield Violation("a step of a workflow ended otherwise than it says", what, (rows[each],))
 
 
-def expected(flow: Record) -> Iterator[tuple[str, State]]:
+def expected(flow):
     """The steps of a workflow, and how each is to end."""
     kind, size, fails = flow["kind"], flow["size"], flow["fails"]
     for number in range(size):
@@ -228,18 +214,17 @@ def expected(flow: Record) -> Iterator[tuple[str, State]]:
         yield f"{flow['ref']}.body", State.SUCCEEDED if fails is None else State.FAILED
 
 
-def _was_disturbed(account: Account, rows: Iterable[Row]) -> bool:
+def _was_disturbed(account, rows):
     """Whether operators or the deaths of workers decided about a step."""
     return any(account.books.actions.get(row.key) or WORKER_LOST in (row.error_type or "") for row in rows)
 
 
-def _told(account: Account, steps: Iterable[tuple[str, State]]) -> tuple[object, ...]:
-    """What the ledger has of these steps. It is read through for each: asked only where something is wrong."""
-    calls = (call_of(kind, ref) for ref, _ in steps for kind in STEPS)
-    return tuple(chain.from_iterable(story(account.books, call) for call in calls))
+def _named(steps):
+    """The steps by what their runs may be found by."""
+    return " ".join(call_of(kind, step) for step in steps for kind in sorted(STEPS))
 
 
-def early_steps(account: Account) -> Iterator[Violation]:
+def early_steps(account):
     """Steps that ran before those that they follow had returned, or were not given their results."""
     said = {record["ref"]: record for record in account.books.records if record["event"] == "flow"}
     for kind in ("step", "body"):
@@ -247,32 +232,31 @@ def early_steps(account: Account) -> Iterator[Violation]:
             ref = runs[0].records[0]["ref"]
             flow, _, number = ref.rpartition(".")
             if flow not in said:
-                yield Violation("a step ran of a workflow that was not enqueued", ref, story(account.books, call))
+                yield Violation("a step ran of a workflow that was not enqueued", call)
                 continue
             if kind == "step":
-                before = [f"{flow}.{int(number) - 1}"] if int(number) else []
-                calls = [call_of("step", each) for each in before]
+                former, numbers = "step", [int(number) - 1] if int(number) else []
             else:
-                before = [f"{flow}.{each}" for each in range(said[flow]["size"])]
-                calls = [call_of("member", each) for each in before]
+                former, numbers = "member", range(said[flow]["size"])
+            before = [f"{flow}.{each}" for each in numbers]
             given = list(runs[0].records[0]["got"])
             ends = [
                 min(
-                    (r.end for r in account.books.calls.get(each, ()) if r.outcome == "returned" and r.end),
+                    (r.end for r in account.books.calls.get(call_of(former, each), ()) if r.outcome == "returned"),
                     default=None,
                 )
-                for each in calls
+                for each in before
             ]
             if given != before:
-                yield Violation("a step was not given what it follows", f"{ref}: {given}", story(account.books, call))
+                yield Violation("a step was not given what it follows", f"{call}: {given}")
             if any(end is None or end > runs[0].start for end in ends):
-                yield Violation("a step ran before what it follows", ref, story(account.books, call))
+                yield Violation("a step ran before what it follows", call)
 
 
 # Schedules, and what is left
 
 
-def ticks(account: Account) -> Iterator[Violation]:
+def ticks(account):
     """Ticks that are missing, or were enqueued twice."""
     found = account.rows.limits.ticks
     for at, count in Counter(found).items():
@@ -285,26 +269,20 @@ def ticks(account: Account) -> Iterator[Violation]:
         yield Violation("a schedule missed a tick", "there was none")
 
 
-def strangers(account: Account) -> Iterator[Violation]:
+def strangers(account):
     """Runs of unique calls that were never made, and of ticks that the database does not have."""
     asked = {record["ref"] for record in account.books.records if record["event"] == "asked"}
     for call, _ in account.runs("once"):
         if call.partition("/")[2] not in asked:
-            yield Violation("a task ran that was not enqueued", call, story(account.books, call))
-    for row in chain(account.rows.live, account.rows.history):
-        if (
-            row.kind in APART
-            and not State(row.state).live
-            and row.state == State.FAILED
-            and row.kind in ("once", "tick")
-        ):
-            if WORKER_LOST not in (row.error_type or ""):
-                yield Violation("a task failed that should not", f"{row.kind} {row.key}: {row.error_type}", (row,))
-        elif row.kind == "once" and State(row.state).live:
-            yield Violation("a task is stuck in QUEUE_TASK", f"once, id {row.key}", (row,))
+            yield Violation("a task ran that was not enqueued", call)
+    for row in account.rows.of({"once", "tick"}).history:
+        if row.state == State.FAILED and WORKER_LOST not in (row.error_type or ""):
+            yield Violation("a task failed that should not", f"{row.kind} {row.key}: {row.error_type}", (row,))
+    for row in account.rows.of({"once"}).live:
+        yield Violation("a task is stuck in QUEUE_TASK", f"once, id {row.key}", (row,))
 
 
-def leftovers(account: Account) -> Iterator[Violation]:
+def leftovers(account):
     """Places, tickets, paths and parts of workflows that are there when all has ended and is forgotten."""
     for table, count in account.left.items():
         if count:

@@ -1,11 +1,7 @@
 """A producer of unique calls, workflows and bursts: ``python -m soak.limit_producers NAME SEED``."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from firebird.driver import Isolation, tpb
 
@@ -24,11 +20,11 @@ LEAST = 11
 class LimitProducer(Producer):
     """Makes up what has an account of its own, until the time is over."""
 
-    def name(self, kind: str) -> str:
+    def name(self, kind):
         self.made += 1
         return f"{self.how}{kind}{self.made:05}"
 
-    def once(self) -> None:
+    def once(self):
         """Calls of a unique task in a transaction of the caller's own, which is rolled back one time in three."""
         asked = []
         committing = False
@@ -54,7 +50,7 @@ class LimitProducer(Producer):
             for ref in asked:
                 self.ledger.write("granted", ref=ref)
 
-    def flow(self) -> None:
+    def flow(self):
         """A workflow, of which one in three has a step that fails."""
         kind = self.rng.choice(("chain", "group", "chord"))
         ref = self.name(kind)
@@ -69,7 +65,7 @@ class LimitProducer(Producer):
         else:
             self.ledger.write("flow made", ref=ref, ids=ids)
 
-    def made_of(self, kind: str, ref: str, size: int, fails: int | None) -> Any:
+    def made_of(self, kind, ref, size, fails):
         parts = [(f"{ref}.{number}", number == fails) for number in range(size)]
         if kind == "chain":
             first, *rest = [limited_tasks.step.s(*part) for part in parts]
@@ -81,7 +77,7 @@ class LimitProducer(Producer):
             return members.delay()
         return chord(members, limited_tasks.body.s(f"{ref}.body")).delay()
 
-    def burst(self) -> None:
+    def burst(self):
         """Calls at once that fill the places of a limit, or about as many as a rate lets through in a second."""
         kind = self.rng.choice(("rated", "few", "several", "ordered"))
         refs = [self.attempt(kind) for _ in range(self.rng.randint(*((150, 250) if kind == "rated" else (10, 25))))]
@@ -92,7 +88,7 @@ class LimitProducer(Producer):
         else:
             self.acknowledge(refs, results)
 
-    def work(self) -> None:
+    def work(self):
         turns = 0
         while self.run.going_on() or turns < LEAST:
             if turns % 5 == 0:
@@ -106,7 +102,7 @@ class LimitProducer(Producer):
             tasks.app.close()
 
 
-def _all(result: Any) -> Iterator[Any]:
+def _all(result):
     """The results of all tasks of a workflow."""
     while result is not None:
         if isinstance(result, GroupResult):

@@ -1,11 +1,8 @@
 """What the soak knows of limits, unique calls, workflows and schedules; their tasks are in limited_tasks.py."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 LIMITS = {"alone": 1, "few": 3, "several": 8, "ordered": 1}
 """How many there are at once for each key, by the name of the limit."""
@@ -36,7 +33,7 @@ class LimitRows:
     """For when the tasks of the schedule were enqueued, in seconds."""
 
 
-def read(query: Any) -> LimitRows:
+def read(query):
     """The tables; *query* returns the rows of a statement."""
     claims = query("SELECT CLAIM_TIME FROM QUEUE_HISTORY WHERE NAME = 'soak.limited_tasks.rated' AND TRY_COUNT = 1 "
                    "AND CRASH_COUNT = 0 AND STATE = 10")  # fmt: skip
@@ -47,16 +44,16 @@ def read(query: Any) -> LimitRows:
     )
 
 
-def _seconds(moment: datetime) -> float:
+def _seconds(moment):
     return (moment - datetime(2000, 1, 1)).total_seconds()
 
 
-def key_of(ref: str) -> str:
+def key_of(ref):
     """The key of a call of ``once``."""
     return ref.split("-")[1]
 
 
-def lanes_of(kind: str, key: str) -> list[tuple[str, str]]:
+def lanes_of(kind, key):
     """The places that a run of *kind* has."""
     if kind == "gated":
         return [("alone", f"gated {key}"), ("few", key), ("several", "all")]

@@ -1,12 +1,7 @@
 """Locks held beside the workers: rows of the queue's tables, and the lock of the host."""
 
-from __future__ import annotations
-
 import threading
 import time
-
-from soak.database import Database
-from soak.ledger import Ledger
 
 AFTER = 1.0
 """Seconds after the end of a lock in which those that waited for it go on."""
@@ -26,13 +21,13 @@ MOST = 5
 class Locks:
     """Takes a lock for some seconds in a thread, one of each kind at a time."""
 
-    def __init__(self, database: Database, ledger: Ledger) -> None:
+    def __init__(self, database, ledger):
         self._database = database
         self._ledger = ledger
-        self._threads: dict[str, threading.Thread] = {}
+        self._threads = {}
         self._count = 0
 
-    def hold(self, what: str, seconds: float) -> bool:
+    def hold(self, what, seconds):
         """Begins to hold a ``row lock`` or the ``host lock``. False when it is held, or there is none to hold."""
         former = self._threads.get(what)
         if former is not None and former.is_alive():
@@ -45,12 +40,12 @@ class Locks:
         self._threads[what].start()
         return True
 
-    def wait(self) -> None:
+    def wait(self):
         """Waits for the end of all."""
         for thread in self._threads.values():
             thread.join(60)
 
-    def _hold_rows(self, seconds: float, number: int) -> None:
+    def _hold_rows(self, seconds, number):
         connection = None
         try:
             connection = self._database.locking_connection()
@@ -65,10 +60,10 @@ class Locks:
             if connection is not None:
                 connection.close()
 
-    def _hold_host(self, seconds: float, number: int) -> None:
+    def _hold_host(self, seconds, number):
         with self._database.host_lock():
             self._told("host lock", seconds)
 
-    def _told(self, what: str, seconds: float, **fields: object) -> None:
+    def _told(self, what, seconds, **fields):
         self._ledger.write("fault", what=what, target=None, until=time.monotonic() + seconds + AFTER, **fields)
         time.sleep(seconds)

@@ -3,8 +3,6 @@
 In a thread of its own: a database that hangs must not stop the faults, least of all the end of one.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import suppress
@@ -12,10 +10,6 @@ from itertools import chain
 
 from support.rules import Violation, broken
 
-from soak.accounting import Rows
-from soak.database import Database
-from soak.ledger import Ledger, Record
-from soak.settings import Run
 from soak.source_accounting import too_long
 
 LONG_QUEUE = 300
@@ -27,7 +21,7 @@ PATIENCE = 30.0
 class Monitor(threading.Thread):
     """Takes a snapshot every second, checks the invariants in it, and holds producers back when the queue is long."""
 
-    def __init__(self, database: Database, run: Run, ledger: Ledger) -> None:
+    def __init__(self, database, run, ledger):
         super().__init__(daemon=True)
         self.deepest = 0
         self._database = database
@@ -37,11 +31,11 @@ class Monitor(threading.Thread):
         self._asked = threading.Event()
         self._answered = threading.Event()
         self._over = threading.Event()
-        self._rows: Rows | None = None
+        self._rows = None
         self._live = -1
         self._seen = time.monotonic()
 
-    def run(self) -> None:
+    def run(self):
         while not self._over.is_set():
             try:
                 if self._asked.is_set():
@@ -56,7 +50,7 @@ class Monitor(threading.Thread):
             pause = 1.0 if self._run.going_on() else 0.2
             self._asked.wait(pause)
 
-    def _look(self) -> None:
+    def _look(self):
         began = time.monotonic()
         rows = self._database.snapshot(effects=False)
         self._live, self._seen = len(rows.live) + rows.sources.waiting, began
@@ -70,23 +64,23 @@ class Monitor(threading.Thread):
         elif self._live < LONG_QUEUE / 2:
             self._run.pause.unlink(missing_ok=True)
 
-    def empty_since(self, moment: float) -> bool:
+    def empty_since(self, moment):
         """Whether the queue was seen to be empty after *moment*."""
         return self._live == 0 and self._seen > moment
 
-    def last(self) -> Rows | None:
+    def last(self):
         """The whole database at the end, or None when it does not answer."""
         self._asked.set()
         self._answered.wait(PATIENCE)
         return self._rows
 
-    def hung(self, records: list[Record]) -> Violation:
+    def hung(self, records):
         """What is known when the database does not answer."""
         since = round(time.monotonic() - self._seen, 1)
         last = [r for r in records if r["event"] in ("fault", "worker", "continued")][-12:]
         return Violation("the database does not answer", f"not for {since} seconds", tuple(last))
 
-    def stop(self) -> bool:
+    def stop(self):
         """Ends the thread; False when it cannot be ended."""
         self._over.set()
         self._asked.set()

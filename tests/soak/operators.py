@@ -3,17 +3,12 @@
 ``python -m soak.operators SEED``
 """
 
-from __future__ import annotations
-
-import inspect
 import random
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import Any
 
-from fbtasks.queue.result import AsyncResult
 from soak import tasks
 from soak.ledger import Ledger
 from soak.settings import Run
@@ -27,19 +22,21 @@ ENDED = (
 )
 """A tick that is put back begins at another time, by which the account knows it: it is left as it is."""
 
+WHAT = (*(("cancel", LIVE),) * 2, *(("cancel", RUNNING),) * 2, ("retry", ENDED, 11), ("retry", ENDED, 12))
+"""What is done, to one of the tasks that a query finds."""
+
 
 class Operator:
     """Does something every now and then, by the Python API or by the command line."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed):
         self.rng = random.Random(f"{seed}/operator")
         self.run = Run.here()
         self.ledger = Ledger(self.run.ledger, "operator")
-        self.connection: Any = None
+        self.connection = None
         self.number = 0
-        self.terminates = "terminate" in inspect.signature(AsyncResult.revoke).parameters
 
-    def rows(self, sql: str, *values: object) -> list[tuple[int, str | None]]:
+    def rows(self, sql, *values):
         if self.connection is None:
             self.connection = tasks.app.connect()
         with self.connection.cursor() as cursor:
@@ -47,20 +44,12 @@ class Operator:
         self.connection.commit()
         return found
 
-    def act(self) -> None:
-        what = self.rng.choice(
-            ["cancel", "cancel", "cancel running", "cancel running", "retry failed", "retry cancelled"]
-        )
-        found = {
-            "cancel": lambda: self.rows(LIVE),
-            "cancel running": lambda: self.rows(RUNNING),
-            "retry failed": lambda: self.rows(ENDED, 11),
-            "retry cancelled": lambda: self.rows(ENDED, 12),
-        }[what]()
+    def act(self):
+        verb, *statement = self.rng.choice(WHAT)
+        found = self.rows(*statement)
         if not found:
             return
         number, task_id = self.rng.choice(found)
-        verb = what.split()[0]
         self.number += 1
         id = task_id or str(number)
         self.ledger.write("operator", number=self.number, what=verb, id=id)
@@ -70,13 +59,11 @@ class Operator:
             answer = f"error {type(error).__name__}: {error}"[:300]
         self.ledger.write("answer", number=self.number, what=verb, id=id, answer=answer)
 
-    def by_api(self, id: str) -> str:
+    def by_api(self, id):
         result = tasks.app.AsyncResult(id)
-        if self.terminates and self.rng.random() < 0.3:
-            return "done" if result.revoke(terminate=True) else "refused"
-        return "done" if result.revoke() else "refused"
+        return "done" if result.revoke(terminate=self.rng.random() < 0.3) else "refused"
 
-    def by_command(self, verb: str, id: str) -> str:
+    def by_command(self, verb, id):
         """``cancelled``: it waited, and is over. ``done``: whatever else was done. ``refused``: nothing was."""
         command = [sys.executable, "-m", "fbtasks", verb, id]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -86,7 +73,7 @@ class Operator:
             return "refused"
         return f"error {done.stderr.strip()}"[:300]
 
-    def work(self) -> None:
+    def work(self):
         while self.run.going_on():
             try:
                 self.act()
@@ -98,7 +85,7 @@ class Operator:
         with suppress(Exception):
             tasks.app.close()
 
-    def disconnect(self) -> None:
+    def disconnect(self):
         if self.connection is not None:
             with suppress(Exception):
                 self.connection.close()

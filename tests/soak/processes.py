@@ -1,7 +1,5 @@
 """The processes of a soak: workers by the command line, started again when they end, and what they leave behind."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -24,12 +22,12 @@ ORPHANED = 3.0
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
-def adopt_orphans() -> None:
+def adopt_orphans():
     """Makes this process the parent of whatever its descendants leave behind, so that it can see and reap it."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def children_of(pid: int) -> list[int]:
+def children_of(pid):
     """The processes whose parent is *pid* now."""
     found = []
     for entry in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -38,7 +36,7 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def command_of(pid: int) -> str:
+def command_of(pid):
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     return ""
@@ -58,10 +56,10 @@ class Worker:
     stopped_until: float | None = None
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         return self.process.pid
 
-    def ready(self) -> bool:
+    def ready(self):
         with suppress(OSError):
             return " is ready." in self.log.read_text(errors="replace")
         return False
@@ -70,11 +68,11 @@ class Worker:
 class Reaper(threading.Thread):
     """Reaps in a thread of its own, so that nothing the supervisor waits for can keep a zombie."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet):
         super().__init__(daemon=True)
         self._fleet = fleet
 
-    def run(self) -> None:
+    def run(self):
         while True:
             with self._fleet.spawning:
                 self._fleet.reap()
@@ -101,15 +99,15 @@ class Fleet:
 
     reaper: Reaper = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.reaper = Reaper(self)
 
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         tests = str(Path(__file__).resolve().parents[1])
         zone = ZONES[len(self._processes) % len(ZONES)]
         return {**os.environ, **self.run.environment(), "FBTASKS_URL": self.url, "PYTHONPATH": tests, "TZ": zone}
 
-    def start(self, pool: str) -> Worker:
+    def start(self, pool):
         self._count += 1
         name = f"{pool}-{self._count}"
         log = self.run.folder / "logs" / f"{name}.log"
@@ -120,7 +118,7 @@ class Fleet:
         self.ledger.write("worker", what="started", name=name, target=worker.pid)
         return worker
 
-    def spawn(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    def spawn(self, command, log):
         with log.open("wb") as file, self.spawning:
             process = subprocess.Popen(
                 command, cwd=self.run.folder, env=self.environment(), stdin=subprocess.DEVNULL, stdout=file,
@@ -129,12 +127,12 @@ class Fleet:
             self._processes.append(process)
             return process
 
-    def other(self, name: str, *command: str) -> None:
+    def other(self, name, *command):
         """Starts a producer or an operator."""
         log = self.run.folder / "logs" / f"{name}.log"
         self._others[name] = self.spawn([sys.executable, "-m", *command], log)
 
-    def tend(self, delay: float = 0.0) -> None:
+    def tend(self, delay=0.0):
         """Reaps what has ended, and starts again what is due; *delay* is for those that are found dead now."""
         for pool, worker in list(self.workers.items()):
             if worker.process.poll() is not None:
@@ -147,7 +145,7 @@ class Fleet:
                 self.restarts += 1
                 self.start(pool)
 
-    def _note_end(self, worker: Worker) -> None:
+    def _note_end(self, worker):
         code = worker.process.returncode
         own = self._took_itself(worker)
         expected = worker.fate is not None or own
@@ -166,13 +164,13 @@ class Fleet:
         if not expected:
             self.ledger.write("fault", what="exit", target=worker.pid)
 
-    def _took_itself(self, worker: Worker) -> bool:
+    def _took_itself(self, worker):
         """Whether a task took its own process away, and that was the worker's."""
         with suppress(OSError):
             return '"what": "self"' in (self.run.ledger / f"task-{worker.pid}.jsonl").read_text()
         return False
 
-    def reap(self) -> None:
+    def reap(self):
         """Reaps whatever has ended at once: while it is a zombie, other engines on the file take it for alive."""
         processes = self._processes[:]
         for process in processes:
@@ -192,7 +190,7 @@ class Fleet:
                 os.kill(pid, signal.SIGKILL)
                 self._orphans[pid] = float("inf")
 
-    def end_others(self, seconds: float) -> None:
+    def end_others(self, seconds):
         """Waits for producers and operators, which end by themselves."""
         limit = time.monotonic() + seconds
         for name, process in self._others.items():
@@ -209,7 +207,7 @@ class Fleet:
                     "worker", what="ended", name=name, target=process.pid, code=code, expected=False, log=text
                 )
 
-    def terminate(self, seconds: float) -> None:
+    def terminate(self, seconds):
         """Asks all workers to end, and kills those that do not."""
         self._due.clear()
         for worker in self.workers.values():
@@ -230,7 +228,7 @@ class Fleet:
             worker.process.wait()
         self.workers.clear()
 
-    def kill_all(self) -> None:
+    def kill_all(self):
         """Ends whatever is left, however the soak ended."""
         for process in [w.process for w in self.workers.values()] + list(self._others.values()):
             if process.poll() is None:

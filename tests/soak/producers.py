@@ -3,24 +3,12 @@
 Every enqueue is recorded before it is tried, and again when it is known what came of it.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
-import fbtasks.errors
-from fbtasks.errors import (
-    AuthenticationError,
-    ConflictError,
-    DatabaseUnavailable,
-    EnqueueError,
-    FBTasksError,
-    PoolTimeout,
-)
+from fbtasks.errors import DatabaseUnavailable, EnqueueUncertain, FBTasksError
 from soak import limited_tasks, tasks
 from soak.ledger import Ledger
 from soak.limited import COUNTED
@@ -42,21 +30,13 @@ LARGE = "x" * 6000
 ZONE = "Pacific/Kiritimati"
 """Of the sessions of producers' own connections."""
 
-_uncertain: type[Exception] | None = getattr(fbtasks.errors, "EnqueueUncertain", None)
-_REFUSED = (EnqueueError, PoolTimeout, AuthenticationError, ConflictError)
+
+def surely_refused(error):
+    """Whether *error* says that nothing was written: every error of ours but the one for the uncertain case."""
+    return isinstance(error, FBTasksError) and not isinstance(error, EnqueueUncertain)
 
 
-def surely_refused(error: BaseException) -> bool:
-    """Whether *error* says that nothing was written.
-
-    Where there is an error of its own for the uncertain case, every other one is an answer.
-    """
-    if _uncertain is not None:
-        return isinstance(error, FBTasksError) and not isinstance(error, _uncertain)
-    return isinstance(error, _REFUSED)
-
-
-def connect() -> Any:
+def connect():
     """A connection of a producer's own."""
     connection = tasks.app.connect()
     try:
@@ -68,7 +48,7 @@ def connect() -> Any:
     return connection
 
 
-def task_of(kind: str) -> Any:
+def task_of(kind):
     """The task of a kind."""
     return getattr(limited_tasks if kind in COUNTED else tasks, kind)
 
@@ -76,25 +56,25 @@ def task_of(kind: str) -> Any:
 class Producer:
     """Makes up calls and enqueues them, until the time is over."""
 
-    def __init__(self, how: str, seed: str) -> None:
+    def __init__(self, how, seed):
         self.how = how
         self.rng = random.Random(f"{seed}/{how}")
         self.run = Run.here()
         self.ledger = Ledger(self.run.ledger, f"producer-{how}")
         self.made = 0
         self.weights = {kind: w for kind, w in WEIGHTS.items() if HARMFUL.get(kind, "") in ("", *self.run.kinds)}
-        self.connection: Any = None
+        self.connection = None
 
-    def attempt(self, kind: str) -> str:
+    def attempt(self, kind):
         self.made += 1
         ref = f"{self.how}-{self.made:06}"
         self.ledger.write("attempt", ref=ref, kind=kind, how=self.how)
         return ref
 
-    def kind(self) -> str:
+    def kind(self):
         return self.rng.choices(list(self.weights), list(self.weights.values()))[0]
 
-    def arguments(self, kind: str, ref: str) -> tuple[Any, ...]:
+    def arguments(self, kind, ref):
         rng = self.rng
         match kind:
             case "quick":
@@ -116,11 +96,11 @@ class Producer:
             case _:
                 return (ref,)
 
-    def options(self, kind: str, ref: str) -> dict[str, Any]:
+    def options(self, kind, ref):
         rng = self.rng
         if kind == "ordered":  # in the order of enqueueing, whatever the priority
             return {"priority": rng.randint(-5, 5)} if rng.random() < 0.2 else {}
-        options: dict[str, Any] = {}
+        options = {}
         if rng.random() < 0.3:
             options["task_id"] = f"soak-{ref}"
         if rng.random() < 0.2:
@@ -130,16 +110,16 @@ class Producer:
             options["priority"] = rng.randint(-5, 5)
         return options
 
-    def acknowledge(self, refs: Sequence[str], results: Sequence[Any]) -> None:
+    def acknowledge(self, refs, results):
         for ref, result in zip(refs, results, strict=True):
             self.ledger.write("ack", ref=ref, id=result.id)
 
-    def report(self, refs: Sequence[str], error: BaseException, *, refused: bool) -> None:
+    def report(self, refs, error, *, refused):
         what = f"{type(error).__name__}: {error}"[:300]
         for ref in refs:
             self.ledger.write("refused" if refused else "uncertain", ref=ref, error=what)
 
-    def single(self) -> None:
+    def single(self):
         kind = self.kind()
         ref = self.attempt(kind)
         task = task_of(kind)
@@ -155,7 +135,7 @@ class Producer:
             self.acknowledge([ref], [result])
         self.rest(0.04)
 
-    def bulk(self) -> None:
+    def bulk(self):
         kind = self.rng.choice(BULK)
         refs = [self.attempt(kind) for _ in range(self.rng.randint(2, 30))]
         try:
@@ -166,10 +146,10 @@ class Producer:
             self.acknowledge(refs, results)
         self.rest(0.8)
 
-    def transaction(self) -> None:
+    def transaction(self):
         """A few calls in a transaction of the producer's own, which is rolled back one time in four."""
-        refs: list[str] = []
-        results: list[Any] = []
+        refs = []
+        results = []
         committing = False
         try:
             if self.connection is None:
@@ -193,7 +173,7 @@ class Producer:
             self.disconnect()
         self.rest(0.1)
 
-    def disconnect(self) -> None:
+    def disconnect(self):
         """A transaction whose connection is closed without a commit is rolled back by the database."""
         if self.connection is not None:
             with suppress(Exception):
@@ -202,12 +182,12 @@ class Producer:
                 self.connection.close()
             self.connection = None
 
-    def rest(self, seconds: float) -> None:
+    def rest(self, seconds):
         time.sleep(self.rng.uniform(0, 2 * seconds))
         while self.run.pause.exists() and self.run.going_on():
             time.sleep(0.05)
 
-    def work(self) -> None:
+    def work(self):
         step = {"single": self.single, "bulk": self.bulk, "transaction": self.transaction}[self.how]
         while self.run.going_on():
             step()

@@ -1,7 +1,5 @@
 """What the processes of a soak tell each other through the environment."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import dataclass
@@ -22,24 +20,24 @@ class Run:
     """What harm is done; see ``soak.faults.KINDS``."""
 
     @property
-    def ledger(self) -> Path:
+    def ledger(self):
         return self.folder / "ledger"
 
     @property
-    def pause(self) -> Path:
+    def pause(self):
         """While this file is there, producers wait: the queue is long enough."""
         return self.folder / "pause"
 
-    def going_on(self) -> bool:
+    def going_on(self):
         return time.monotonic() < self.until
 
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         """For the processes that belong to it."""
         kinds = ",".join(sorted(self.kinds))
         return {MARK: str(self.folder), "FBTASKS_SOAK_UNTIL": repr(self.until), "FBTASKS_SOAK_KINDS": kinds}
 
     @classmethod
-    def here(cls) -> Run:
+    def here(cls):
         """The run that this process belongs to."""
         kinds = frozenset(os.environ.get("FBTASKS_SOAK_KINDS", "").split(","))
         return cls(Path(os.environ[MARK]), float(os.environ.get("FBTASKS_SOAK_UNTIL", "inf")), kinds)

@@ -4,8 +4,6 @@ Starts producers, workers of each pool and an operator as real processes, does h
 drain, and accounts for every task. Exit code 0 when the account is right, 1 when it is not.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random
@@ -18,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 
 from support.proxy import Proxy
-from support.rules import Violation
 
 from soak.accounting import Rules, account, mistaken_outages, tracebacks
 from soak.copies import restored_beneath
@@ -29,31 +26,29 @@ from soak.limit_accounting import account_limits
 from soak.locks import Locks
 from soak.monitor import Monitor
 from soak.processes import POOLS, Fleet, adopt_orphans
-from soak.report import complaints, counted, of_handlers, of_limits, summary, verdict
+from soak.report import complaints, summary, verdict
 from soak.settings import Run
 from soak.source_accounting import account_sources
 
 LEASE = 3.0
 """Seconds; that of a worker is longer unless it is told."""
-PRODUCERS = ("single", "bulk", "transaction")
-SOURCE_PRODUCERS = ("sources-1", "sources-2")
-LIMIT_PRODUCERS = ("limits1", "limits2")
+PRODUCERS = {
+    "producers": ("single", "bulk", "transaction"),
+    "source_producers": ("sources-1", "sources-2"),
+    "limit_producers": ("limits1", "limits2"),
+}
 
 
-def options() -> argparse.Namespace:
+def options():
     parser = argparse.ArgumentParser(prog="soak", description="Faults at random, and an account of every task.")
-    parser.add_argument(
-        "--seconds", type=float, default=float(os.environ.get("SECONDS_OF_FAULTS") or 60), help="how long"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(10**6)), help="which"
-    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="which")
     parser.add_argument("--url", default=os.environ.get("FBTASKS_TEST_URL"), help="a database whose server to use")
     parser.add_argument("--keep", action="store_true", help="keep ledger, logs and database")
     parser.add_argument("--drain", type=float, default=90.0, help="seconds that the queue may take to drain")
     parser.add_argument("--pools", default=",".join(POOLS), help="pools of the workers, separated by commas")
     known = ", ".join(kind.replace(" ", "-") for kind in KINDS)
-    parser.add_argument("--kinds", default=os.environ.get("KINDS") or known, help=f"kinds of harm: {known}")
+    parser.add_argument("--kinds", default=known, help=f"kinds of harm: {known}")
     chosen = parser.parse_args()
     chosen.kinds = frozenset(kind.strip().replace("-", " ") for kind in chosen.kinds.split(","))
     if unknown := chosen.kinds.difference(KINDS):
@@ -66,13 +61,13 @@ class Soak:
 
     def __init__(
         self,
-        seconds: float,
-        seed: int,
-        url: str | None,
-        drain: float,
-        pools: tuple[str, ...],
-        kinds: frozenset[str] = frozenset(KINDS),
-    ) -> None:
+        seconds,
+        seed,
+        url,
+        drain,
+        pools,
+        kinds,
+    ):
         self.seconds = seconds
         self.seed = seed
         self.drain = drain
@@ -97,20 +92,17 @@ class Soak:
             self.proxy._on_cut = self.faults.cut_happened
         self.monitor = Monitor(self.database, self.run, self.ledger)
 
-    def begin(self) -> None:
+    def begin(self):
         self.fleet.reaper.start()
         self.monitor.start()
         for pool in self.fleet.pools:
             self.fleet.start(pool)
-        for how in PRODUCERS:
-            self.fleet.other(f"producer-{how}", "soak.producers", how, str(self.seed))
-        for name in SOURCE_PRODUCERS:
-            self.fleet.other(name, "soak.source_producers", name, str(self.seed))
-        for name in LIMIT_PRODUCERS:
-            self.fleet.other(name, "soak.limit_producers", name, str(self.seed))
+        for module, names in PRODUCERS.items():
+            for name in names:
+                self.fleet.other(f"{module}-{name}", f"soak.{module}", name, str(self.seed))
         self.fleet.other("operator", "soak.operators", str(self.seed))
 
-    def disturb(self) -> None:
+    def disturb(self):
         """The time of faults."""
         while self.run.going_on():
             self.faults.step()
@@ -119,7 +111,7 @@ class Soak:
         self.faults.stop()
         self.fleet.end_others(60.0)
 
-    def finish(self) -> float:
+    def finish(self):
         """Starts fresh workers until no task is left. Returns the seconds that this took."""
         self.fleet.terminate(60.0)
         self.database.stop_schedules()
@@ -134,7 +126,7 @@ class Soak:
         time.sleep(0.3)  # for the reaper to see what they leave behind
         return took
 
-    def judge(self, took: float) -> list[Violation]:
+    def judge(self, took):
         rows = self.monitor.last()
         records = read_ledger(self.run.ledger)
         if rows is None:
@@ -158,17 +150,15 @@ class Soak:
         if self.proxy is not None:
             faults["connections cut"] = self.proxy.cuts
         print()
-        print(summary(records, rows, faults, explained, self.seconds + took))
-        print(f"\n{of_handlers(records, rows)}\n\nsecond calls  {counted(explained_calls)}")
-        print(f"\n{of_limits(records, rows)}")
-        print(f"\nworkers       {self.fleet.restarts} started again")
-        print(f"\nqueue         up to {self.monitor.deepest} live tasks, drained in {took:.1f} s")
+        print(summary(records, rows, faults, explained + explained_calls, self.seconds + took))
+        print(f"\nworkers         {self.fleet.restarts} started again")
+        print(f"\nqueue           up to {self.monitor.deepest} live tasks, drained in {took:.1f} s")
         print(f"\nwarnings in the logs\n{complaints(self.folder / 'logs') or '  none'}")
         print()
         print(verdict(violations))
         return violations
 
-    def close(self, *, keep: bool) -> None:
+    def close(self, *, keep):
         self.fleet.kill_all()
         if not self.monitor.stop():
             keep = True
@@ -184,7 +174,7 @@ class Soak:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def main() -> int:
+def main():
     chosen = options()
     print(f"seed {chosen.seed}, {chosen.seconds:g} seconds", flush=True)
     adopt_orphans()

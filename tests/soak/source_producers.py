@@ -5,14 +5,11 @@ savepoint, and some of it is rolled back. What it does is in SOAK_SAID as well, 
 came of it.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys
 import time
 from contextlib import suppress
-from typing import Any
 
 from firebird.driver import Isolation, tpb
 
@@ -40,19 +37,19 @@ LEAST = 30
 class SourceProducer:
     """Makes up transactions, until the time is over."""
 
-    def __init__(self, name: str, seed: str) -> None:
+    def __init__(self, name, seed):
         self.name = name
         self.rng = random.Random(f"{seed}/{name}")
         self.run = Run.here()
         self.ledger = Ledger(self.run.ledger, name)
-        self.connection: Any = None
+        self.connection = None
         self.made = 0
         self.raised = 0
 
-    def transaction(self) -> None:
+    def transaction(self):
         """One transaction, which is rolled back one time in five."""
-        said: list[str] = []
-        gone: list[str] = []
+        said = []
+        gone = []
         try:
             self.connect().begin(tpb(self.rng.choice(ISOLATIONS), lock_timeout=5))
             with self.connection.cursor() as cursor:
@@ -69,7 +66,7 @@ class SourceProducer:
         else:
             self.commit(said)
 
-    def part(self, cursor: Any, said: list[str], gone: list[str]) -> None:
+    def part(self, cursor, said, gone):
         """Says a few things behind a savepoint, and goes back to it one time in four."""
         cursor.execute("SAVEPOINT PART")
         refs = said if self.rng.random() < 0.75 else gone
@@ -79,23 +76,23 @@ class SourceProducer:
             self.rng.choices((self.change, self.event, self.row), (5, 2, 2 - min(number, 1)))[0](cursor, refs[-1])
         cursor.execute("ROLLBACK TO SAVEPOINT PART" if refs is gone else "RELEASE SAVEPOINT PART")
 
-    def change(self, cursor: Any, ref: str) -> None:
+    def change(self, cursor, ref):
         key = self.rng.randint(1, KEYS)
         (n,) = cursor.execute(CHANGE, (ref, key)).fetchone()
         cursor.execute(SAY, (ref, "change", str(key), n))
 
-    def event(self, cursor: Any, ref: str) -> None:
+    def event(self, cursor, ref):
         """Raises an event, half of the time with one of the producer's own order keys."""
         self.raised += 1
         lane = self.rng.choice((None, f"{self.name} {self.rng.randint(1, 3)}"))
         cursor.execute(RAISE, (json.dumps({"ref": ref, "n": self.raised}), lane))
         cursor.execute(SAY, (ref, "event", lane, self.raised))
 
-    def row(self, cursor: Any, ref: str) -> None:
+    def row(self, cursor, ref):
         cursor.execute(INSERT, (ref,))
         cursor.execute(SAY, (ref, "row", None, 0))
 
-    def commit(self, refs: list[str]) -> None:
+    def commit(self, refs):
         self.ledger.write("said", refs=refs)
         try:
             self.connection.commit()
@@ -105,7 +102,7 @@ class SourceProducer:
         else:
             self.ledger.write("committed", refs=refs)
 
-    def undo(self, refs: list[str]) -> None:
+    def undo(self, refs):
         """What is not committed is undone by the database when the connection ends."""
         self.ledger.write("undone", refs=refs)
         try:
@@ -113,18 +110,18 @@ class SourceProducer:
         except Exception:
             self.disconnect()
 
-    def connect(self) -> Any:
+    def connect(self):
         if self.connection is None:
             self.connection = connect()
         return self.connection
 
-    def disconnect(self) -> None:
+    def disconnect(self):
         connection, self.connection = self.connection, None
         if connection is not None:
             with suppress(Exception):
                 connection.close()
 
-    def is_heard(self) -> bool:
+    def is_heard(self):
         """Whether all handlers are known to the database."""
         try:
             with self.connect().cursor() as cursor:
@@ -135,7 +132,7 @@ class SourceProducer:
             return False
         return bool(count == len(HANDLERS))
 
-    def work(self) -> None:
+    def work(self):
         limit = time.monotonic() + PATIENCE
         while time.monotonic() < limit and not self.is_heard():
             time.sleep(0.1)

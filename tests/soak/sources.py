@@ -4,12 +4,9 @@ Whoever changes a table, raises an event or inserts a row for a poll writes that
 transaction: so it is known what was committed, also where the answer to a commit was lost.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 KEYS = 12
 """Rows of the table whose changes are heard."""
@@ -18,7 +15,7 @@ HANDLERS = {
     "heard": "event", "heard_too": "event", "polled": "row",
 }  # fmt: skip
 """The tasks that sources feed, and what they are called for."""
-BOUNDED: dict[str, dict[str, Any]] = {
+BOUNDED = {
     "rejecting": {"when_full": "reject"},
     "waiting": {"when_full": "wait", "wait_for": 1},
 }
@@ -47,7 +44,7 @@ class Said:
     """Which one it is in its lane: in the order of the commits for a change, of the raising for an event."""
 
     @property
-    def producer(self) -> str:
+    def producer(self):
         return self.ref.rpartition("-")[0]
 
 
@@ -68,7 +65,7 @@ class SourceRows:
     """The free places of each bounded queue, less those that it owes."""
 
 
-def read(query: Any, *, whole: bool) -> SourceRows:
+def read(query, *, whole):
     """The tables of sources; *query* returns the rows of a statement. Without *whole*, only what waits."""
     ((changes, rows),) = query(
         "SELECT (SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0), "
@@ -88,17 +85,17 @@ def read(query: Any, *, whole: bool) -> SourceRows:
     )
 
 
-def refs(handler: str, members: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def refs(handler, members):
     """What the payload of a task of *handler* belongs to."""
     return tuple(_ref(HANDLERS[handler], each) for each in members)
 
 
-def _ref(what: str, members: Mapping[str, Any]) -> str:
+def _ref(what, members):
     if what == "event":
         return str(json.loads(members["d"])["ref"])
     return str(members["n" if what == "change" else "v"]["REF"])
 
 
-def refuses(ref: str, every: int) -> bool:
+def refuses(ref, every):
     """Whether the handler raises for this: one time in *every*."""
     return int(ref.rpartition("-")[2]) % every == 0

@@ -1,14 +1,11 @@
 """The app of the soak: one task of each kind, each of which records its starts and ends."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
 import signal
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,7 +30,7 @@ class Refusal(Exception):
 
 
 @contextmanager
-def recorded(ref: str, kind: str, **fields: object) -> Iterator[str]:
+def recorded(ref, kind, **fields):
     """Records the run of a task that belongs to *ref*, with *fields*; gives the run's own name."""
     request = current_request()
     run = f"{os.getpid()}.{next(_count)}"

@@ -8,10 +8,7 @@ kept connection use it, and those do not run a new trigger.
 
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from fbtasks import FBTasks
@@ -19,7 +16,6 @@ from fbtasks.database.packages import queries
 from fbtasks.firebird import connections
 from fbtasks.firebird.identity import ask
 from fbtasks.firebird.pool import _idle
-from fbtasks.firebird.session import Session, Transaction
 
 from .sql import FEATURES, adopt
 
@@ -39,12 +35,11 @@ MOST = 100
 class Emptied:
     """Lends an app of such a database to one test at a time. Copies of *template*, in *folder*, are the databases."""
 
-    def __init__(self, template: Path, folder: Path) -> None:
+    def __init__(self, template, folder):
         self._master = folder / "master.fdb"
         self._folder = folder
         self._count = self._lent = 0
-        self._session: Session | None = None
-        self._file: os.stat_result
+        self._session = None
         shutil.copyfile(template, self._master)
         with (
             closing(FBTasks("maker", f"firebird://{self._master}", features=FEATURES)) as app,
@@ -70,7 +65,7 @@ class Emptied:
         self._total = sum(map(len, content.values()))
 
     @contextmanager
-    def app(self) -> Iterator[FBTasks]:
+    def app(self):
         """An app with an empty queue."""
         app = self._again() if self._session is not None else self._anew()
         yield app
@@ -83,11 +78,11 @@ class Emptied:
             else:
                 session.close()
 
-    def close(self) -> None:
+    def close(self):
         if self._session is not None:
             self._session.close()
 
-    def _anew(self) -> FBTasks:
+    def _anew(self):
         self._count += 1
         self._lent = 1
         path = self._folder / f"queue{self._count}.fdb"
@@ -100,14 +95,14 @@ class Emptied:
                 self._kept["QUEUE_IDENTITY"] = _ask(session, transaction, "SELECT * FROM QUEUE_IDENTITY")
         return app
 
-    def _again(self) -> FBTasks:
+    def _again(self):
         """An app whose first connection is the one that is there."""
         assert self._session is not None
         self._lent += 1
         kept = self._session
         app = FBTasks("test", str(kept.url), features=FEATURES)
 
-        def connect(url: object, *, met: Any, **_: object) -> Any:
+        def connect(url, *, met, **_):
             met(ask(kept.connection))
             return kept.connection
 
@@ -119,7 +114,7 @@ class Emptied:
             app.database.make_ready()
         return app
 
-    def _is_emptied(self, session: Session) -> bool:
+    def _is_emptied(self, session):
         """Whether the database is as a new one, once it has been emptied."""
         prepared, known = session.statements["prepared"], queries(session.generation)
         try:
@@ -139,7 +134,7 @@ class Emptied:
         except Exception:  # it is lost, or something in it is locked
             return False
 
-    def _restore(self, session: Session, transaction: Transaction, table: str, content: list[tuple[Any, ...]]) -> None:
+    def _restore(self, session, transaction, table, content):
         """Has *table* hold *content*."""
         if sorted(_ask(session, transaction, f"SELECT * FROM {table}")) != sorted(content):
             _ask(session, transaction, f"DELETE FROM {table}")
@@ -147,12 +142,12 @@ class Emptied:
                 _ask(session, transaction, f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
 
 
-def _tasks_first(table: str) -> tuple[bool, str]:
+def _tasks_first(table):
     """Deleting a task gives back what it holds."""
     return table != "QUEUE_TASK", table
 
 
-def _taken(app: FBTasks) -> Session | None:
+def _taken(app):
     """One of the connections in the pool of *app*, taken out of it; None when there is none, or one is lent."""
     pool = app.database._pool
     own = [each for each, (its, _) in _idle.items() if its is pool and not its._lent]
@@ -162,7 +157,7 @@ def _taken(app: FBTasks) -> Session | None:
     return None
 
 
-def _ask(session: Session, transaction: Transaction, sql: str, *values: object) -> list[tuple[Any, ...]]:
+def _ask(session, transaction, sql, *values):
     """All rows of *sql*; the statement is kept with the others of the session."""
     with closing(transaction.driver.cursor()) as cursor:
         prepared = session.statements["prepared"]

@@ -1,26 +1,34 @@
 """A TCP proxy between a client and a server that can be told to behave like a bad network."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Literal
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
 
-Direction = Literal["to_server", "to_client"]
+import pytest
 
-_DIRECTIONS: tuple[Direction, ...] = ("to_server", "to_client")
+_DIRECTIONS = ("to_server", "to_client")
 _RESET = struct.pack("ii", 1, 0)
 _CHUNK = 65536
+
+
+@contextmanager
+def before(url):
+    """A proxy before the server of *url*, with an ``url`` of its own. Without a server the test is skipped."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        pytest.skip("needs a server: FBTASKS_TEST_URL")
+    with Proxy(parts.hostname, parts.port or 3050) as proxy:
+        proxy.url = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
+        yield proxy
 
 
 class Link:
     """One connection of a client, and the one to the server that stands for it."""
 
-    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, proxy, client, server):
         self._proxy = proxy
         self._sockets = (client, server)
         self._closed = threading.Lock()
@@ -29,11 +37,11 @@ class Link:
             threading.Thread(target=self._pump, args=(server, client, "to_client"), daemon=True),
         ]
 
-    def start(self) -> None:
+    def start(self):
         for pump in self._pumps:
             pump.start()
 
-    def _pump(self, source: socket.socket, target: socket.socket, direction: Direction) -> None:
+    def _pump(self, source, target, direction):
         try:
             while data := source.recv(_CHUNK):
                 self._proxy.wait_thawed()
@@ -50,7 +58,7 @@ class Link:
         finally:
             self._proxy.ended(self)
 
-    def _send(self, target: socket.socket, data: bytes, direction: Direction) -> None:
+    def _send(self, target, data, direction):
         """Passes *data* on, as fast as the proxy lets a connection send at the moment."""
         while data and (rate := self._proxy.rates.get(direction)):
             size = max(1, rate // 20)
@@ -59,7 +67,7 @@ class Link:
             time.sleep(len(piece) / rate)
         target.sendall(data)
 
-    def reset(self) -> None:
+    def reset(self):
         """Closes both ends so that their peers read 'connection reset', not an orderly end."""
         if not self._closed.acquire(blocking=False):
             return
@@ -71,11 +79,11 @@ class Link:
             with suppress(OSError):
                 end.close()
 
-    def over(self) -> bool:
+    def over(self):
         """Whether both directions have ended, apart from the thread that asks."""
         return not any(pump.is_alive() for pump in self._pumps if pump is not threading.current_thread())
 
-    def join(self) -> None:
+    def join(self):
         for pump in self._pumps:
             if pump is not threading.current_thread():
                 pump.join(5)
@@ -88,7 +96,7 @@ class Proxy:
     server, which the proxy neither sees nor disturbs.
     """
 
-    def __init__(self, target_host: str, target_port: int, on_cut: Callable[[], None] | None = None) -> None:
+    def __init__(self, target_host, target_port, on_cut=None):
         self._target = (target_host, target_port)
         self._on_cut = on_cut
         self._lock = threading.Lock()
@@ -96,29 +104,29 @@ class Proxy:
         self._thawed.set()
         self._refusing = False
         self._closing = False
-        self._links: set[Link] = set()
-        self._budget: dict[Direction, int] = {}
-        self.passed: dict[Direction, int] = {"to_server": 0, "to_client": 0}
+        self._links = set()
+        self._budget = {}
+        self.passed = {"to_server": 0, "to_client": 0}
         """Bytes forwarded so far, by direction."""
-        self.rates: dict[Direction, int] = {}
+        self.rates = {}
         """Bytes a second that a connection may send, by direction, where that is limited."""
         self.cuts = 0
         """How often the connections were closed by :meth:`cut` or :meth:`cut_after`."""
         self._listener = self._listen(0)
-        self.port: int = self._listener.getsockname()[1]
+        self.port = self._listener.getsockname()[1]
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
         self._acceptor.start()
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
 
-    def _listen(self, port: int) -> socket.socket:
+    def _listen(self, port):
         return socket.create_server(("127.0.0.1", port), backlog=128)
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -129,7 +137,7 @@ class Proxy:
                 return
             threading.Thread(target=self._begin, args=(client,), daemon=True).start()
 
-    def _begin(self, client: socket.socket) -> None:
+    def _begin(self, client):
         self.wait_thawed()
         try:
             if self._refusing:
@@ -151,11 +159,11 @@ class Proxy:
         else:
             link.start()
 
-    def wait_thawed(self) -> None:
+    def wait_thawed(self):
         """Waits while the proxy is frozen."""
         self._thawed.wait()
 
-    def count(self, size: int, direction: Direction) -> tuple[int, bool]:
+    def count(self, size, direction):
         """How many of *size* bytes may pass, and whether the connections are to be cut after them."""
         with self._lock:
             left = self._budget.get(direction)
@@ -169,7 +177,7 @@ class Proxy:
             del self._budget[direction]
             return allowed, True
 
-    def ended(self, link: Link) -> None:
+    def ended(self, link):
         """Forgets *link* when both of its directions have ended."""
         if link.over():
             link.reset()
@@ -177,12 +185,12 @@ class Proxy:
                 self._links.discard(link)
 
     @property
-    def connections(self) -> int:
+    def connections(self):
         """How many connections are open."""
         with self._lock:
             return len(self._links)
 
-    def cut(self) -> int:
+    def cut(self):
         """Resets all connections at once. Returns how many there were; new ones are still accepted."""
         with self._lock:
             links, self._links = list(self._links), set()
@@ -193,18 +201,18 @@ class Proxy:
             link.reset()
         return len(links)
 
-    def refuse(self, on: bool) -> None:
+    def refuse(self, on):
         """Resets new connections instead of carrying them; those that are open stay."""
         self._refusing = on
 
-    def freeze(self, on: bool) -> None:
+    def freeze(self, on):
         """Forwards nothing, in neither direction, and keeps the connections open: a network that went away."""
         if on:
             self._thawed.clear()
         else:
             self._thawed.set()
 
-    def throttle(self, rate: int | None, *directions: Direction) -> None:
+    def throttle(self, rate, *directions):
         """Lets each connection send *rate* bytes a second in *directions* (none: both), from now on; None ends that."""
         for direction in directions or _DIRECTIONS:
             if rate is None:
@@ -212,7 +220,7 @@ class Proxy:
             else:
                 self.rates[direction] = rate
 
-    def cut_after(self, nbytes: int, direction: Direction = "to_server") -> None:
+    def cut_after(self, nbytes, direction="to_server"):
         """Cuts all connections when *nbytes* more bytes have passed in *direction*, all connections taken together.
 
         With the number of bytes that a statement takes this cuts in the middle of it, or between a COMMIT and its
@@ -223,12 +231,12 @@ class Proxy:
         with self._lock:
             self._budget[direction] = nbytes
 
-    def disarm(self) -> None:
+    def disarm(self):
         """Forgets what :meth:`cut_after` was told."""
         with self._lock:
             self._budget.clear()
 
-    def close(self) -> None:
+    def close(self):
         """Closes the port and all connections."""
         self._closing = True
         with suppress(OSError):
@@ -245,7 +253,7 @@ class Proxy:
             link.join()
 
 
-def _reset(end: socket.socket) -> None:
+def _reset(end):
     with suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     end.close()

@@ -10,9 +10,7 @@ tasks and faults wrote into a ledger: it asks whether there is a reason for what
 cancellation).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fbtasks.states import State
@@ -48,7 +46,7 @@ class Violation:
     subject: str
     evidence: tuple[object, ...] = ()
 
-    def __str__(self) -> str:
+    def __str__(self):
         return "\n".join([f"{self.rule}: {self.subject}", *(f"      {line}" for line in self.evidence)])
 
 
@@ -64,7 +62,7 @@ class Row:
     error_type: str | None = None
 
     @property
-    def subject(self) -> str:
+    def subject(self):
         """What a violation calls it."""
         return f"id {self.id}"
 
@@ -82,19 +80,17 @@ class Rows:
     cancels: frozenset[int] = frozenset()
 
 
-def ids(query) -> dict[str, frozenset[int]]:
+def ids(query):
     """The ids of *Rows*; *query* returns the rows of a statement."""
     return {name: frozenset(id for (id,) in query(f"SELECT ID FROM {table}")) for name, table in IDS.items()}
 
 
-def read(query) -> Rows:
+def read(query):
     """The tables; *query* returns the rows of a statement."""
     return Rows(live=[Row(*row) for row in query(LIVE)], history=[Row(*row) for row in query(HISTORY)], **ids(query))
 
 
-def broken(
-    rows: Rows, *, crash_limit: int = CRASH_LIMIT, at_rest: bool = True, orphans: bool = False
-) -> list[Violation]:
+def broken(rows, *, crash_limit=CRASH_LIMIT, at_rest=True, orphans=False):
     """The rules that *rows* break.
 
     *at_rest*: nothing runs any longer, and the last worker has left. With *orphans*, a worker may have left a task
@@ -114,7 +110,7 @@ def broken(
     return found
 
 
-def counts(rows: Rows, crash_limit: int) -> Iterator[Violation]:
+def counts(rows, crash_limit):
     """States, tries and crashes of each task."""
     for row in rows.live:
         if not State(row.state).live:
@@ -135,7 +131,7 @@ def counts(rows: Rows, crash_limit: int) -> Iterator[Violation]:
             yield Violation("a task failed before its crashes reached the limit", what, (row,))
 
 
-def belongings(rows: Rows) -> Iterator[Violation]:
+def belongings(rows):
     """Each task is in one table, and what belongs to tasks has one; a success needs its payload no longer."""
     live, history = {row.id for row in rows.live}, {row.id for row in rows.history}
     succeeded = {row.id for row in rows.history if row.state == State.SUCCEEDED}

@@ -1,11 +1,9 @@
 """The services of the engine that has a database: backup and restore, as gbak does them."""
 
-from firebird.driver import Server, connect_server, driver_config
-
-from fbtasks.url import DatabaseURL
+from firebird.driver import connect_server, driver_config
 
 
-def services_of(url: DatabaseURL) -> Server:
+def services_of(url):
     """Connects to the services of the engine that has the database, embedded or on a server.
 
     The driver takes the name of a host for that of a configuration, and without such a one the embedded engine's.

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from support.proxy import Proxy
+from support.proxy import before
 from support.sql import rows
 
 from fbtasks.contrib.celery.store import messages
@@ -74,6 +74,52 @@ def celery(app, tmp_path, url):
     celery.close()
 
 
+CHORDS = """
+from celery import chain, chord, group
+from celery.exceptions import ChordError
+from shop import app
+
+
+@app.task
+def add(*numbers):
+    return sum(numbers)
+
+
+@app.task(ignore_result=True)
+def silent(number):
+    return number
+
+
+@app.task
+def broken():
+    raise ValueError("broken")
+
+
+@app.task
+def echo(values):
+    return values
+
+
+def main():
+    def show(canvas, **options):
+        try:
+            print(canvas.apply_async().get(timeout=30, **options))
+        except ChordError as error:
+            print("ChordError", "broken" in str(error))
+
+    inner = group(add.si(3), add.si(4))
+    show(chord([add.si(1), chain(add.si(2), inner)], echo.s()))
+    show(chord([add.si(5), chord([add.si(6)], echo.s())], echo.s()))
+    show(chord((silent.si(number) for number in range(3)), echo.s()))
+    show(chord([add.si(1), broken.si()], echo.s()), follow_parents=False)
+    show(chain(add.si(1), group(add.s(1), add.s(2)), echo.s(), group(echo.s(), echo.s())))
+    try:
+        chain(broken.si(), group(add.s(1), add.s(2))).apply_async().get(timeout=30)
+    except ValueError:
+        print("ValueError")
+"""
+
+
 SCHEDULED = """
 import shop
 sent = shop.price.apply_async(("nut", 2), countdown=3600)
@@ -85,11 +131,23 @@ SLOW_POOLS = [pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads",
 
 @pytest.mark.long
 @pytest.mark.parametrize("pool", ["prefork", *SLOW_POOLS])
-def test_the_example_project(celery, app, wait_for, pool):
-    worker, log = celery.start("worker", "worker", "-P", pool, "-c", "2", "-l", "INFO")
+def test_the_example_project_and_chords_of_every_shape(celery, app, wait_for, pool):
+    (celery.folder / "chords.py").write_text(CHORDS)
+    celery.env["PYTHONPATH"] += os.pathsep + str(celery.folder)
+    worker, log = celery.start("worker", "worker", "-P", pool, "-c", "2", "-l", "INFO", "-I", "chords")
     wait_for(lambda: "ready." in log.read_text(), 60)
     done = celery.run(sys.executable, "send.py")
     assert done.stdout.splitlines() == ["price 12", "later 6", "total 24"], done.stderr + log.read_text()
+    done = celery.run(sys.executable, "-c", "import chords; chords.main()")
+    assert done.stdout.splitlines() == [
+        "[1, [3, 4]]",
+        "[5, [6]]",
+        "[0, 1, 2]",
+        "ChordError True",
+        "[[2, 3], [2, 3]]",
+        "ValueError",
+    ], done.stderr + log.read_text()
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_CELERY_CHORD_PART") == [(0,)]
     ping = celery.run(*celery.command("inspect", "ping"))
     assert "pong" in ping.stdout
     assert "1 node online" in ping.stdout
@@ -102,7 +160,7 @@ def test_the_example_project(celery, app, wait_for, pool):
     worker.terminate()
     assert worker.wait(60) == 0
     text = log.read_text()
-    assert "Traceback" not in text, text
+    assert text.count("Traceback") == text.count("ValueError: broken") == 2, text
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_MSG WHERE STATE = 2") == [(0,)]
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_MSG_USE") == [(0,)]
 
@@ -156,88 +214,8 @@ def test_a_poisonous_message_ends_so_many_workers_and_no_more(celery, app, wait_
     assert rows(app, "SELECT STATE, DEAD_REASON FROM QUEUE_MSG") == [(3, "delivery_limit")]
 
 
-@pytest.mark.slow
-def test_children_that_are_replaced_after_each_task(celery, wait_for):
-    """The connected master forks for each task, and each child that ends was attached."""
-    worker, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO", "--max-tasks-per-child", "1")
-    wait_for(lambda: "ready." in log.read_text(), 60)
-    done = celery.run(
-        sys.executable, "-c", "from shop import price\nsent = [price.delay('x', n) for n in range(5)]\n"
-        "print([result.get(timeout=60) for result in sent])",
-    )  # fmt: skip
-    assert done.stdout.strip() == str(list(range(5))), done.stderr + log.read_text()
-    worker.terminate()
-    assert worker.wait(60) == 0
-
-
-CHORDS = """
-from celery import chain, chord, group
-from celery.exceptions import ChordError
-from shop import app
-
-
-@app.task
-def add(*numbers):
-    return sum(numbers)
-
-
-@app.task(ignore_result=True)
-def silent(number):
-    return number
-
-
-@app.task
-def broken():
-    raise ValueError("broken")
-
-
-@app.task
-def echo(values):
-    return values
-
-
-def main():
-    def show(canvas, **options):
-        try:
-            print(canvas.apply_async().get(timeout=30, **options))
-        except ChordError as error:
-            print("ChordError", "broken" in str(error))
-
-    inner = group(add.si(3), add.si(4))
-    show(chord([add.si(1), chain(add.si(2), inner)], echo.s()))
-    show(chord([add.si(5), chord([add.si(6)], echo.s())], echo.s()))
-    show(chord((silent.si(number) for number in range(3)), echo.s()))
-    show(chord([add.si(1), broken.si()], echo.s()), follow_parents=False)
-    show(chain(add.si(1), group(add.s(1), add.s(2)), echo.s(), group(echo.s(), echo.s())))
-    try:
-        chain(broken.si(), group(add.s(1), add.s(2))).apply_async().get(timeout=30)
-    except ValueError:
-        print("ValueError")
-"""
-
-
-def test_chords_of_every_shape(celery, app, wait_for):
-    (celery.folder / "chords.py").write_text(CHORDS)
-    celery.env["PYTHONPATH"] += os.pathsep + str(celery.folder)
-    _, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO", "-I", "chords")
-    wait_for(lambda: "ready." in log.read_text(), 60)
-    done = celery.run(sys.executable, "-c", "import chords; chords.main()")
-    assert done.stdout.splitlines() == [
-        "[1, [3, 4]]",
-        "[5, [6]]",
-        "[0, 1, 2]",
-        "ChordError True",
-        "[[2, 3], [2, 3]]",
-        "ValueError",
-    ], done.stderr + log.read_text()
-    assert rows(app, "SELECT COUNT(*) FROM QUEUE_CELERY_CHORD_PART") == [(0,)]
-
-
 def test_an_outage_costs_no_task_and_no_result(celery, app, url, wait_for):
     """Stored results wait for the database to come back, as do acknowledgements and what is published."""
-    parts = urlsplit(url)
-    if not parts.hostname:
-        pytest.skip("needs a server: FBTASKS_TEST_URL")
     with (celery.folder / "shop.py").open("a") as file:
         file.write(
             "\n\n@app.task\ndef note(number):\n    import time\n\n    time.sleep(0.2)\n"
@@ -245,9 +223,8 @@ def test_an_outage_costs_no_task_and_no_result(celery, app, url, wait_for):
         )
     ledger = celery.folder / "ledger"
     ledger.touch()
-    with Proxy(parts.hostname, parts.port or 3050) as proxy:
-        through = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
-        celery.env.update(SHOP_URL=through, CELERY_BROKER_URL=through)
+    with before(url) as proxy:
+        celery.env.update(SHOP_URL=proxy.url, CELERY_BROKER_URL=proxy.url)
         worker, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO")
         wait_for(lambda: "ready." in log.read_text(), 60)
         celery.env.update(SHOP_URL=url, CELERY_BROKER_URL=url)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import kombu
 import pytest
+from support.consuming import drain, queue
+from support.publishing import published
 from support.sql import execute, one, rows
 
 from fbtasks import kombu as transport
@@ -55,10 +57,6 @@ def process(url):
     return processes.process_for(DatabaseURL.parse(url), lease=30.0, auto_migrate=None)
 
 
-def queue(name="q", **options):
-    return kombu.Queue(name, kombu.Exchange(""), routing_key=name, **options)
-
-
 def publish(connection, *bodies, key="q"):
     for body in bodies:
         connection.Producer().publish(body, exchange="", routing_key=key)
@@ -68,17 +66,6 @@ def consume(connection, into, *queues):
     consumer = connection.Consumer(queues, callbacks=[lambda body, message: into.append(message)])
     consumer.consume()
     return consumer
-
-
-def drain(connection, until):
-    for _ in range(30):
-        if until():
-            return
-        try:
-            connection.drain_events(timeout=1)
-        except TimeoutError:
-            pass
-    raise AssertionError("nothing came")
 
 
 def states(app):
@@ -295,21 +282,13 @@ def test_settlements_wait_while_there_is_no_consumer(app, url, process, struck):
     connection.release()
 
 
-MANY_EXPIRED = f"""
-    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; BEGIN
-        WHILE (I < {10 * messages.BATCH}) DO BEGIN
-            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', 'q', 0, NULL, 0, 'x', NULL, NULL) RETURNING_VALUES N;
-            I = I + 1;
-        END END"""
-
-
 def test_a_live_message_behind_many_expired_ones_comes_at_once(app, url, process):
     """Each claim takes away a batch of them and no more; it is made again without waiting for an event or a poll."""
     with kombu.Connection(url) as connection:
         channel = connection.default_channel
         queue()(channel).declare()
         for body in ("first", "second"):
-            execute(app, MANY_EXPIRED)
+            execute(app, published(10 * messages.BATCH, ttl=0))
             publish(connection, body)
         assert channel.basic_get("q", no_ack=True).payload == "first"
         got = []

@@ -14,6 +14,7 @@ import kombu
 import pytest
 from kombu.asynchronous.hub import Hub
 from kombu.exceptions import ChannelError
+from support.consuming import drain, queue
 from support.sql import one, rows
 
 import fbtasks.kombu
@@ -34,24 +35,10 @@ def connection(app, url):
     fbtasks.kombu.close_all()
 
 
-def queue(name, **options):
-    return kombu.Queue(name, kombu.Exchange(""), routing_key=name, **options)
-
-
 def publish(connection, name, *bodies, **options):
     producer = connection.Producer()
     for body in bodies:
         producer.publish(body, exchange="", routing_key=name, **options)
-
-
-def drain(connection, until, seconds=20.0):
-    limit = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < limit, "the messages did not come"
-        try:
-            connection.drain_events(timeout=1)
-        except TimeoutError:
-            pass
 
 
 def count(app, table="QUEUE_MSG"):

@@ -4,11 +4,11 @@ import gc
 import subprocess
 import sys
 import time
-from urllib.parse import urlsplit
 
 import kombu
 import pytest
-from support.proxy import Proxy
+from support.consuming import queue as queue_of
+from support.proxy import before
 from support.sql import rows
 
 import fbtasks.kombu
@@ -22,12 +22,8 @@ pytestmark = pytest.mark.acceptance
 
 @pytest.fixture
 def proxy(app, url):
-    parts = urlsplit(url)
-    if not parts.hostname:
-        pytest.skip("needs a server: FBTASKS_TEST_URL")
     app.migrate()
-    with Proxy(parts.hostname, parts.port or 3050) as proxy:
-        proxy.url = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
+    with before(url) as proxy:
         yield proxy
     fbtasks.kombu.close_all()
 
@@ -37,7 +33,7 @@ def states(app):
 
 
 def test_what_is_worked_on_stays_and_what_was_dropped_comes_again(app, proxy, wait_for):
-    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+    queue = queue_of("q")
     connection = kombu.Connection(proxy.url)
     messages = []
     consumer = connection.Consumer([queue], callbacks=[lambda body, message: messages.append(message)])
@@ -98,7 +94,7 @@ with kombu.Connection(sys.argv[1]) as connection:
 
 
 def test_a_consumer_that_is_kept_out_for_a_while_keeps_what_it_works_on(app, url, proxy, wait_for):
-    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+    queue = queue_of("q")
     consumers = "SELECT ID, HEARTBEAT_TIME FROM QUEUE_PROCESS ORDER BY ID"
     neighbour = None
     try:
@@ -130,7 +126,7 @@ def test_a_consumer_that_is_kept_out_for_a_while_keeps_what_it_works_on(app, url
 @pytest.fixture
 def publishing(proxy):
     """A producer on a connection through the proxy, warm: one publication more is a known number of bytes each way."""
-    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+    queue = queue_of("q")
     with kombu.Connection(proxy.url) as connection:
         queue(connection.default_channel).declare()
         producer = connection.Producer()
@@ -178,17 +174,3 @@ def test_a_publication_in_doubt_is_settled_when_it_is_tried_again(app, proxy, pu
     assert len(states(app)) == done + 1
     publishing("y")
     assert len(states(app)) == done + 2
-
-
-def test_publishing_goes_on_after_a_cut(app, proxy):
-    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
-    with kombu.Connection(proxy.url) as connection:
-        producer = connection.Producer()
-        for number in range(20):
-            producer.publish(
-                number, exchange="", routing_key="q", declare=[queue], retry=True,
-                retry_policy={"interval_start": 0.1, "max_retries": 20},
-            )  # fmt: skip
-            if number % 5 == 4:
-                proxy.cut()
-    assert len(states(app)) == 20

@@ -4,7 +4,8 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from support.sql import execute, held, named, one, table_reads
+from support.publishing import published
+from support.sql import execute, held, one, table_reads
 
 from fbtasks.config import Settings
 from fbtasks.contrib.celery.shared import SharedDatabase
@@ -385,10 +386,10 @@ def test_what_kills_its_consumers_ends_and_takes_no_neighbour_along(store):
 def test_without_a_limit_it_comes_back_for_ever(store):
     queue, consumer = store.queue("q"), store.consumer(delivery_limit=None)
     store.put("q")
-    for _ in range(30):
+    for _ in range(22):  # more than the default limit
         (claimed,) = store.take(consumer, queue)
         store.settle(consumer, claimed.settle(GIVEN_BACK))
-    assert states(store) == [(b"x", 0, 30, None)]
+    assert states(store) == [(b"x", 0, 22, None)]
     store.shared.use(lambda t: t.script("UPDATE QUEUE_MSG SET REDELIVERED = 1000000"))
     (claimed,) = store.take(consumer, queue)
     store.settle(consumer, claimed.settle(GIVEN_BACK))
@@ -396,17 +397,8 @@ def test_without_a_limit_it_comes_back_for_ever(store):
     assert store.take(store.consumer(), queue).ended
 
 
-PUBLISHED = named("""
-    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; BEGIN
-        WHILE (I < {count}) DO BEGIN
-            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', '{queue}', {priority}, NULL, {ttl}, 'x', NULL, NULL)
-                RETURNING_VALUES N;
-            I = I + 1;
-        END END""")
-
-
 def fill(store, queue, count, *, ttl="NULL", priority=0):
-    store.shared.use(lambda t: t.script(PUBLISHED.format(count=count, queue=queue, ttl=ttl, priority=priority)))
+    store.shared.use(lambda t: t.script(published(count, queue, ttl=ttl, priority=priority)))
 
 
 def expire(store, condition):
@@ -425,20 +417,20 @@ def reads(store, work):
 def test_a_sweep_reads_no_more_than_so_many_of_the_messages_that_wait(store):
     store.queue("full")
     store.queue("other")
-    fill(store, "full", 20_000, ttl=3_600_000)
+    fill(store, "full", 5_000, ttl=3_600_000)
     fill(store, "other", 3)
     expire(store, "QUEUE_ID = (SELECT ID FROM QUEUE_MSG_QUEUE WHERE NAME = 'other')")
     swept, one_by_one, by_index = reads(store, lambda t: messages.sweep(t))
-    assert swept[:3] == (0, 0, 3), "first of their queue, though 20,000 messages are older"
+    assert swept[:3] == (0, 0, 3), "first of their queue, though 5,000 messages are older"
     assert one_by_one == 0
     assert by_index <= messages.READS + 100
-    expire(store, "MOD(ID, 5000) = 77")  # in the middle of a queue
+    expire(store, "MOD(ID, 1250) = 77")  # in the middle of a queue
     found, sweeps, last = 0, 0, swept.last
     while last is not None:
         swept, one_by_one, by_index = reads(store, lambda t, after=last: messages.sweep(t, after))
         assert (one_by_one, by_index <= messages.READS + 100) == (0, True)
         found, sweeps, last = found + swept.expired, sweeps + 1, swept.last
-    assert sweeps == 19
+    assert sweeps == 4
     found += store.sweep().expired  # from the beginning again
     assert found == 4
 
