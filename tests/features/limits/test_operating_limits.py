@@ -276,11 +276,12 @@ def test_a_closed_key_is_opened_by_its_value_or_by_the_failed_task(app, claim, s
 
 @pytest.mark.parametrize("options", [{}, {"limits": {"all": None}}])
 @pytest.mark.parametrize("procedure", ["FBTASKS_OPERATOR.RETRY", "FBTASKS_READER.DISMISS"])
-def test_an_order_that_stops_on_a_failure_goes_on_when_that_is_put_right(app, claim, end, stopped, procedure, options):
+def test_an_order_that_stops_on_a_failure_goes_on_when_that_is_put_right(
+    app, session, claim, end, stopped, procedure, options
+):
     first, second = stopped(**options)
-    with app.database.session() as session:
-        session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(0)))  # which leaves it there
-        assert session.call(procedure, int(first.id))
+    session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(0)))  # which leaves it there
+    assert session.call(procedure, int(first.id))
     expected = [first, second] if procedure == "FBTASKS_OPERATOR.RETRY" else [second]
     found = []
     while claims := claim() or claim():

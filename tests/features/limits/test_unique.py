@@ -290,7 +290,7 @@ def test_a_snapshot_is_told_only_of_what_has_not_begun(app, claim, end):
     assert leaves_nothing(app, claim)
 
 
-def test_until_end_merges_into_one_that_runs(app, claim, end):
+def test_until_end_merges_into_one_that_runs(app, session, claim, end):
     index = unique(app, until="end")
     first = index.delay(1)
     running = claim()
@@ -302,8 +302,7 @@ def test_until_end_merges_into_one_that_runs(app, claim, end):
     assert claim() == []  # it keeps its place while it waits for another try
     assert index.delay(1).duplicate
     execute(app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")
-    with app.database.session() as session:
-        session.run(tasks.promote)
+    session.run(tasks.promote)
     running = claim()
     assert [each.id for each in running] == [int(first.id)]
     end(running)
@@ -421,7 +420,7 @@ def test_debounce_without_a_limit_lets_it_in_after_the_pause(app, claim):
 
 @pytest.mark.parametrize(("conflict", "expected"), [("keep", None), ("replace", b'[[1,"newer"],{}]')])
 @pytest.mark.parametrize("pause", [0.0, 60.0])
-def test_a_retry_meets_a_newer_one(app, claim, end, conflict, expected, pause):
+def test_a_retry_meets_a_newer_one(app, session, claim, end, conflict, expected, pause):
     index = unique(app, conflict=conflict)
     first = index.delay(1, "older")
     running = claim()
@@ -431,8 +430,7 @@ def test_a_retry_meets_a_newer_one(app, claim, end, conflict, expected, pause):
         claim()  # the newer one waits at the gate
     end(running, Requeue(Reason.RETRY, pause, "again", "E"))
     execute(app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")
-    with app.database.session() as session:
-        session.run(tasks.promote)
+    session.run(tasks.promote)
     claim() if pause else None
     let_in(app)
     running = claim()

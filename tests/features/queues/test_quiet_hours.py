@@ -107,14 +107,13 @@ def test_a_task_outside_its_window_waits_for_the_opening_without_a_try(app):
     assert waits.status == "REVOKED"
 
 
-def test_when_a_queue_is_open_is_written_on(app):
+def test_when_a_queue_is_open_is_written_on(app, session):
     app.queue("nightly", run_between=("22:00", "06:00"), days="mon-fri", tz="Europe/Berlin")
     app.connect().close()
     ahead = policy(app).shifts_until - policy(app).now
     assert ahead > timedelta(days=30)
     execute(app, f"DELETE FROM QUEUE_SHIFT WHERE CLOSE_TIME > DATEADD(5 DAY TO {NOW})")
-    with app.database.session() as session:
-        queue_limits.audit(session)
+    queue_limits.audit(session)
     assert policy(app).shifts_until - policy(app).now > timedelta(days=30)
     for begin, end in rows(app, "SELECT OPEN_TIME, CLOSE_TIME FROM QUEUE_SHIFT ORDER BY 1"):
         window = app.features["queues"].definitions["nightly"].window
@@ -172,13 +171,12 @@ def test_a_call_with_a_priority_of_its_own_is_not_idle(app):
 
 
 @pytest.mark.parametrize("room", [1, 4])
-def test_idle_work_takes_what_room_is_left(app, room):
+def test_idle_work_takes_what_room_is_left(app, session, room):
     from fbtasks.worker.claiming import Claiming
 
     idle, plain = app.task(name="idle", idle=True)(print), app.task(name="plain")(print)
     idle.delay_many([()] * 5)
     plain.delay_many([()] * 2)
-    with app.database.session() as session:
-        taken = session.run(lambda t: Claiming(["default"]).claim(t, 1, room))
+    taken = session.run(lambda t: Claiming(["default"]).claim(t, 1, room))
     names = [claim.name for claim in taken.claims]
     assert names == (["plain"] if room == 1 else ["plain", "plain", "idle", "idle"])

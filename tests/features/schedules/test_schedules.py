@@ -193,15 +193,14 @@ def test_missed_ticks(app, missed, expected):
     assert not tick(app)
 
 
-def test_of_many_missed_ticks_each_is_made_up_for_and_of_more_one(app, monkeypatch):
+def test_of_many_missed_ticks_each_is_made_up_for_and_of_more_one(app, session, monkeypatch):
     monkeypatch.setattr(ticks, "BATCH", 400)
     app.add_periodic("note", every=HOUR, missed="all")
     sync(app)
     back(app, 1000 * HOUR)
     found = Ticks(lambda: True)
-    with app.database.session() as session:
-        while found.due() <= clock.monotonic():
-            assert found.do(session)
+    while found.due() <= clock.monotonic():
+        assert found.do(session)
     assert one(app, "SELECT COUNT(DISTINCT START_TIME) FROM QUEUE_TASK") == 1000
     back(app, 1001 * HOUR)
     assert tick(app)
@@ -277,7 +276,7 @@ def test_one_task_for_each_tick_and_none_missing_whatever_is_killed(app, url, pr
     assert set(found.values()) == {1}
 
 
-def test_what_another_worker_has_begun_to_make_up_for_is_looked_at_again_at_once(app, monkeypatch):
+def test_what_another_worker_has_begun_to_make_up_for_is_looked_at_again_at_once(app, session, monkeypatch):
     monkeypatch.setattr(ticks, "BATCH", 3)
     app.add_periodic("note", every=HOUR, missed="all")
     sync(app)
@@ -290,29 +289,27 @@ def test_what_another_worker_has_begun_to_make_up_for_is_looked_at_again_at_once
         assert first.do(session)
         return found
 
-    with app.database.session() as session:
-        monkeypatch.setattr(schedules, "due", overtaken)
-        assert not second.do(session)
-        assert second.due() <= clock.monotonic()
-        assert second.do(session)
+    monkeypatch.setattr(schedules, "due", overtaken)
+    assert not second.do(session)
+    assert second.due() <= clock.monotonic()
+    assert second.do(session)
     assert len(rows(app, TASKS)) == 6
 
 
-def test_a_schedule_that_another_transaction_holds_is_looked_at_again(app, ran, monkeypatch):
+def test_a_schedule_that_another_transaction_holds_is_looked_at_again(app, session, ran, monkeypatch):
     moment = 100.0
     monkeypatch.setattr(clock, "monotonic", lambda: moment)
     app.add_periodic("note", every=HOUR)
     sync(app)
     back(app, HOUR)
     found = Ticks(lambda: True)
-    with app.database.session() as session:
-        with held(app, "QUEUE_SCHEDULE", 1):
-            assert not found.do(session)
-            assert found._next_tick == moment + ticks.HELD_FIRST
-            assert found.due() > moment
-        moment += ticks.HELD_FIRST
-        assert found.due() <= moment
-        assert found.do(session)
+    with held(app, "QUEUE_SCHEDULE", 1):
+        assert not found.do(session)
+        assert found._next_tick == moment + ticks.HELD_FIRST
+        assert found.due() > moment
+    moment += ticks.HELD_FIRST
+    assert found.due() <= moment
+    assert found.do(session)
 
 
 # What goes wrong
@@ -339,7 +336,7 @@ def test_a_task_that_cannot_be_enqueued_stops_its_schedule_and_no_other(app, ran
     assert get_health(app.database, 300).problems["schedules"] == []
 
 
-def test_missed_ticks_fill_a_queue_and_the_rest_waits_for_room(app, ran):
+def test_missed_ticks_fill_a_queue_and_the_rest_waits_for_room(app, session, ran):
     app.queue("small", max_length=5, when_full="reject")
     app.add_periodic("note", every=HOUR, queue="small", missed="all")
     app.send_task("note", queue="small").revoke()
@@ -347,9 +344,8 @@ def test_missed_ticks_fill_a_queue_and_the_rest_waits_for_room(app, ran):
     back(app, 8 * HOUR)
     first = one(app, "SELECT NEXT_TIME FROM QUEUE_SCHEDULE")
     found = Ticks(lambda: True)
-    with app.database.session() as session:
-        while found.due() <= clock.monotonic():
-            found.do(session)
+    while found.due() <= clock.monotonic():
+        found.do(session)
     assert [row[-1] for row in rows(app, TASKS)] == [first + number * HOUR for number in range(5)]
     assert shown(app).state == "active"
     drain(app, ["small"])
@@ -381,7 +377,7 @@ def test_a_zone_that_is_unknown_here_is_left_to_other_machines(app, ran, caplog)
     assert "The schedule note is left to other workers: there is no tz 'Mars/Olympus'" in caplog.text
 
 
-def test_schedules_that_are_left_to_others_do_not_keep_those_behind_them_from_ticking(app, monkeypatch):
+def test_schedules_that_are_left_to_others_do_not_keep_those_behind_them_from_ticking(app, session, monkeypatch):
     monkeypatch.setattr(ticks, "TURN", 2)
     for number in range(5):
         app.add_periodic("note", cron="@hourly", name=f"of Mars {number}")
@@ -391,11 +387,10 @@ def test_schedules_that_are_left_to_others_do_not_keep_those_behind_them_from_ti
     execute(app, f"UPDATE QUEUE_SCHEDULE SET TZ = 'Mars/Olympus', NEXT_TIME = DATEADD(-2 MINUTE TO {NOW}) "
             "WHERE NAME STARTING WITH 'of Mars'")  # fmt: skip
     found = Ticks(lambda: True)
-    with app.database.session() as session:
-        looks = 1
-        while not found.do(session):
-            assert found.due() <= clock.monotonic()
-            looks += 1
+    looks = 1
+    while not found.do(session):
+        assert found.due() <= clock.monotonic()
+        looks += 1
     assert (looks, len(rows(app, TASKS))) == (3, 1)
 
 
@@ -488,22 +483,21 @@ def test_run_and_remove(app, ran):
     assert shown(app).state == "paused"
 
 
-def test_nothing_ticks_before_its_time_or_by_an_older_definition(app):
+def test_nothing_ticks_before_its_time_or_by_an_older_definition(app, session):
     """By the clock of the database, whatever a worker takes for the time; and a change after its read is seen."""
     app.add_periodic("note", every=HOUR)
     sync(app)
-    with app.database.session() as session:
 
-        def tick_by(active, at):
-            return session.run(lambda t: schedules.tick(t, active, at, at, at + HOUR))
+    def tick_by(active, at):
+        return session.run(lambda t: schedules.tick(t, active, at, at, at + HOUR))
 
-        ((active,), _) = schedules.due(session, 10)
-        for at in (active.next, active.next - HOUR):
-            assert tick_by(active, at) is schedules.Done.CHANGED
-        back(app, HOUR)
-        ((active,), _) = schedules.due(session, 10)
-        service.change(app.database, "note", args=[9])
-        assert tick_by(active, active.next) is schedules.Done.CHANGED
+    ((active,), _) = schedules.due(session, 10)
+    for at in (active.next, active.next - HOUR):
+        assert tick_by(active, at) is schedules.Done.CHANGED
+    back(app, HOUR)
+    ((active,), _) = schedules.due(session, 10)
+    service.change(app.database, "note", args=[9])
+    assert tick_by(active, active.next) is schedules.Done.CHANGED
     assert rows(app, TASKS) == []
     assert tick(app)
 
@@ -525,12 +519,11 @@ def test_a_call_of_a_schedule_passes_the_limits_of_its_task(app, claim):
 
 @pytest.mark.usefixtures("url")
 @pytest.mark.embedded
-def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
+def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, session, ran):
     """The engine compares rights for whoever a connection says it is of; here it asks for no password."""
     app.add_periodic("note", every=HOUR, args=("x" * 3000,))
-    with app.database.session() as session:
-        for role in ("worker", "operator", "producer"):
-            grants.grant(session, role, role.upper())
+    for role in ("worker", "operator", "producer"):
+        grants.grant(session, role, role.upper())
     with _as(app, "WORKER") as worker:
         assert sync_schedules(worker, app, app.schedules) == ["new: note"]
         back(app, HOUR)

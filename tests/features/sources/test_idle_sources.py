@@ -113,12 +113,11 @@ def test_idle_sources_cost_an_idle_worker_next_to_nothing(app, idle):
     assert sum(more(polled, subscribed).values()) <= 14 * MINUTES
 
 
-def test_schedules_cost_an_idle_worker_nothing_between_their_ticks(app, idle):
+def test_schedules_cost_an_idle_worker_nothing_between_their_ticks(app, session, idle):
     before = idle.run()
     for number in range(SCHEDULES):
         app.add_periodic("nothing", every=86_400, name=f"daily {number}")
-    with app.database.session() as session:
-        sync_schedules(session, app, app.schedules)
+    sync_schedules(session, app, app.schedules)
     scheduled = idle.run()
     assert more(scheduled, before) == {}
     assert scheduled.total() <= before.total() + 1

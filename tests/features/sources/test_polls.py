@@ -108,6 +108,12 @@ def insert(*numbers, status="R"):
     return [f"INSERT INTO INBOX (ID, S, DATA) VALUES ({n}, '{status}', 'd{n}')" for n in numbers]
 
 
+def poller_of(app, handler, *numbers, **options):
+    """Of a table that has rows with these ids."""
+    fill(app, INBOX, *insert(*numbers))
+    return Poller(app, polls(app, handler, **options))
+
+
 def statuses(app):
     return dict(rows(app, "SELECT DATA, TRIM(S) FROM INBOX"))
 
@@ -204,9 +210,8 @@ def test_a_failed_one_is_run_again_on_request(app, handler, shape):
 
 
 def test_a_retry_is_cancelled_when_the_row_is_another_one_now(app, handler):
-    fill(app, INBOX, *insert(1, 2))
     handler.bad = {"d1", "d2"}
-    poller = Poller(app, polls(app, handler, **STATUS))
+    poller = poller_of(app, handler, 1, 2, **STATUS)
     drain(app)
     fill(app, "UPDATE INBOX SET S = 'X' WHERE ID = 1", "DELETE FROM INBOX WHERE ID = 2")
     handler.seen.clear()
@@ -221,9 +226,8 @@ def test_a_retry_is_cancelled_when_the_row_is_another_one_now(app, handler):
 
 
 def test_a_retry_waits_while_the_row_is_another_task(app, handler):
-    fill(app, INBOX, *insert(1))
     handler.bad = {"d1"}
-    poller = Poller(app, polls(app, handler, **STATUS))
+    poller = poller_of(app, handler, 1, **STATUS)
     drain(app)
     fill(app, "UPDATE INBOX SET S = 'R'")
     assert poller.look().made == 1
@@ -238,8 +242,7 @@ def test_a_retry_waits_while_the_row_is_another_task(app, handler):
 
 
 def test_a_row_has_one_live_task_whatever_its_status_says_and_another_status_stays(app, handler):
-    fill(app, INBOX, *insert(1, 2))
-    poller = Poller(app, polls(app, handler, **STATUS))
+    poller = poller_of(app, handler, 1, 2, **STATUS)
     assert poller.look().made == 2
     fill(app, "UPDATE INBOX SET S = IIF(ID = 1, 'R', 'X')")
     assert poller.look().made == 0
@@ -249,15 +252,12 @@ def test_a_row_has_one_live_task_whatever_its_status_says_and_another_status_sta
     assert rows(app, "SELECT * FROM QUEUE_GATE") == []
 
 
-def test_a_task_that_is_cancelled_or_deleted_has_failed(app, handler):
-    fill(app, INBOX, *insert(1, 2, 3, 4))
-    poller = Poller(app, polls(app, handler, **STATUS, error="ERR"))
+def test_a_task_that_is_cancelled_or_deleted_has_failed(app, session, handler):
+    poller = poller_of(app, handler, 1, 2, 3, 4, **STATUS, error="ERR")
     poller.look(room=1)
-    with app.database.session() as session:
-        session.run(lambda t: tasks.revoke(t, live(app)[0]))
+    session.run(lambda t: tasks.revoke(t, live(app)[0]))
     assert poller.look(room=1)[:3] == (1, 1, 0)
-    with app.database.session() as session:
-        assert session.call("FBTASKS_OPERATOR.PURGE", "default", 200) == 1
+    assert session.call("FBTASKS_OPERATOR.PURGE", "default", 200) == 1
     poller.look(room=1)
     execute(app, "DELETE FROM QUEUE_TASK")
     drain(app)
@@ -269,8 +269,7 @@ def test_a_task_that_is_cancelled_or_deleted_has_failed(app, handler):
 
 @pytest.mark.parametrize("then", ["FBTASKS_OPERATOR.RETRY", "FBTASKS_READER.DISMISS"])
 def test_a_cancelled_one_that_is_retried_or_discarded_before_its_end_was_written(app, session, handler, then):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
+    poller = poller_of(app, handler, 1, **STATUS)
     poller.look()
     (number,) = live(app)
     session.run(lambda t: tasks.revoke(t, number))
@@ -391,9 +390,8 @@ def marks(app):
 
 
 def test_a_failed_row_that_was_deleted_by_hand_is_forgotten(app, handler):
-    fill(app, INBOX, *insert(1, 2))
     handler.bad = {"d1", "d2"}
-    poller = Poller(app, polls(app, handler, delete=True))
+    poller = poller_of(app, handler, 1, 2, delete=True)
     drain(app)
     fill(app, "DELETE FROM INBOX WHERE ID = 1")
     poller.look(sweep=True)
@@ -406,20 +404,19 @@ def test_a_failed_row_that_was_deleted_by_hand_is_forgotten(app, handler):
     assert marks(app) == (0, 0)
 
 
-def test_a_worker_forgets_rows_that_are_gone_once_a_minute(app, handler, stop_clock):
+def test_a_worker_forgets_rows_that_are_gone_once_a_minute(app, session, handler, stop_clock):
     fill(app, INBOX, *insert(1, 2))
     polls(app, handler)
     drain(app)
     clock = stop_clock()
     polled = Polling(app, Worker())
-    with app.database.session() as session:
+    polled.look(session, 1)
+    fill(app, "DELETE FROM INBOX WHERE ID = 1")
+    counts = []
+    for _ in range(8):
+        clock.now += 10
         polled.look(session, 1)
-        fill(app, "DELETE FROM INBOX WHERE ID = 1")
-        counts = []
-        for _ in range(8):
-            clock.now += 10
-            polled.look(session, 1)
-            counts.append(marks(app)[0])
+        counts.append(marks(app)[0])
     assert counts == [2, 2, 2, 2, 2, 1, 1, 1]
 
 
@@ -470,7 +467,7 @@ def test_rows_are_taken_in_their_order_as_far_as_there_is_room(app, handler):
     assert not poller.anything()
 
 
-def test_a_queue_with_a_limit_has_no_more_tasks_than_places(app, handler):
+def test_a_queue_with_a_limit_has_no_more_tasks_than_places(app, session, handler):
     fill(app, INBOX, *insert(*range(9)))
     app.queue("default", max_length=3, when_full="reject")
     load = app.task(name="load")(lambda: None)
@@ -480,8 +477,7 @@ def test_a_queue_with_a_limit_has_no_more_tasks_than_places(app, handler):
     assert poller.look() == polling.Looked(room=0)
     drain(app)
     assert len(handler.seen) == 9
-    with app.database.session() as session:
-        assert all(each.places_are_right for each in limits.policies(session))
+    assert all(each.places_are_right for each in limits.policies(session))
 
 
 def minutes_from_now(app, begin, end):
@@ -490,7 +486,7 @@ def minutes_from_now(app, begin, end):
     return tuple(f"{now + timedelta(minutes=each):%H:%M}" for each in (begin, end))
 
 
-def test_a_closed_queue_takes_no_rows_and_goes_on_when_it_opens(app, handler):
+def test_a_closed_queue_takes_no_rows_and_goes_on_when_it_opens(app, session, handler):
     fill(app, INBOX, *insert(1))
     app.queue("default", run_between=minutes_from_now(app, -60, 60), tz="UTC")
     poller = Poller(app, polls(app, handler, **STATUS))
@@ -503,8 +499,7 @@ def test_a_closed_queue_takes_no_rows_and_goes_on_when_it_opens(app, handler):
     close = f"OPEN_TIME = DATEADD(1 HOUR TO {NOW}), CLOSE_TIME = DATEADD(2 HOUR TO {NOW})"
     fill(app, f"UPDATE QUEUE_SHIFT SET {close}")
     assert poller.look() == polling.Looked()
-    with app.database.session() as session:
-        session.run(lambda t: tasks.revoke(t, number))
+    session.run(lambda t: tasks.revoke(t, number))
     assert poller.waits()[:2] == (1, 0)
     assert poller.look() == polling.Looked(settled=1)  # ends are written all the same
     assert poller.waits()[:2] == (0, 0)  # what waits is not looked at before it opens
@@ -514,24 +509,22 @@ def test_a_closed_queue_takes_no_rows_and_goes_on_when_it_opens(app, handler):
     assert statuses(app) == {"d1": "D", "d2": "E", "d3": "D"}
 
 
-def test_a_closed_task_takes_no_rows_and_goes_on_when_it_opens(app, handler, monkeypatch, clock):
+def test_a_closed_task_takes_no_rows_and_goes_on_when_it_opens(app, session, handler, monkeypatch, clock):
     fill(app, INBOX, *insert(1, 2))
     polls(app, handler, **STATUS, run_between=minutes_from_now(app, 120, 240), tz="UTC")
     polled = Polling(app, Worker())
-    with app.database.session() as session:
-        assert polled.look(session, 5) == 0
-        assert statuses(app) == {"d1": "R", "d2": "R"}
-        clock.now += 30
-        now = results.now(session)
-        monkeypatch.setattr(looking.results, "now", lambda session: now + timedelta(hours=3))
-        assert polled.look(session, 5) == 0  # the database's clock is asked once a minute
-        clock.now += 31
-        assert polled.look(session, 5) == 2
+    assert polled.look(session, 5) == 0
+    assert statuses(app) == {"d1": "R", "d2": "R"}
+    clock.now += 30
+    now = results.now(session)
+    monkeypatch.setattr(looking.results, "now", lambda session: now + timedelta(hours=3))
+    assert polled.look(session, 5) == 0  # the database's clock is asked once a minute
+    clock.now += 31
+    assert polled.look(session, 5) == 2
 
 
 def test_one_worker_looks_at_a_time(app, handler):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
+    poller = poller_of(app, handler, 1, **STATUS)
     with app.database.session() as session, session.transaction(UPDATE) as held:
         assert held.rows("FBTASKS_POLLS.BEGIN_POLL", poller.id, 1, 1) == [(1, 0, 0)]
         assert poller.look() == polling.Looked(missed=True)
@@ -539,15 +532,14 @@ def test_one_worker_looks_at_a_time(app, handler):
 
 
 def test_a_paused_poll_takes_nothing_and_writes_ends(app, handler):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
+    poller = poller_of(app, handler, 1, **STATUS)
     poller.look()
     fill(app, "UPDATE QUEUE_SUBSCRIPTION SET STATE = 'paused'", *insert(2))
     drain(app)
     assert statuses(app) == {"d1": "D", "d2": "R"}
 
 
-def test_a_row_that_cannot_be_taken_keeps_back_itself_alone(app, handler):
+def test_a_row_that_cannot_be_taken_keeps_back_itself_alone(app, session, handler):
     refuses = (
         "CREATE TRIGGER REFUSES FOR INBOX BEFORE UPDATE AS BEGIN "
         "IF (NEW.ID IN (1, 2) AND NEW.S = IIF(NEW.ID = 1, 'T', 'D')) THEN EXCEPTION NOT_NOW; END"
@@ -562,8 +554,7 @@ def test_a_row_that_cannot_be_taken_keeps_back_itself_alone(app, handler):
     assert statuses(app) == {"d1": "R", "d2": "T", "d3": "D"}
     (failing,) = rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(1000)) FROM QUEUE_POLL_FAILURE")
     assert "not on a Sunday" in failing[0]
-    with app.database.session() as session:
-        (told,) = polling.failing(session)
+    (told,) = polling.failing(session)
     assert (told.task, told.table) == ("handle", "INBOX")
     assert [each.what for each in workers.get_health(app.database, 300).problems["sources"]] == [
         "polling INBOX for handle fails"
@@ -661,36 +652,32 @@ def test_the_widest_values_arrive(app, handler):
     assert set(rows(app, "SELECT S FROM INBOX")) == {("D",)}
 
 
-def test_a_table_that_was_altered_meanwhile_fails_no_row(app, handler, monkeypatch, clock):
+def test_a_table_that_was_altered_meanwhile_fails_no_row(app, session, handler, monkeypatch, clock):
     fill(app, BARE, *insert(1))
     polls(app, handler, sequence="ID")
     polled = Polling(app, Worker())
-    with app.database.session() as session:
-        assert polled.look(session, 5) == 1
-        fill(
-            app, "ALTER TABLE INBOX ALTER DATA TYPE VARCHAR(500)", *insert(2), f"UPDATE INBOX SET DATA = '{'x' * 400}'"
-        )
-        made = 0
-        for _ in range(3):
-            clock.now += 100
-            made += polled.look(session, 5)
-        assert made == 1
+    assert polled.look(session, 5) == 1
+    fill(app, "ALTER TABLE INBOX ALTER DATA TYPE VARCHAR(500)", *insert(2), f"UPDATE INBOX SET DATA = '{'x' * 400}'")
+    made = 0
+    for _ in range(3):
+        clock.now += 100
+        made += polled.look(session, 5)
+    assert made == 1
     monkeypatch.undo()
     drain(app)
     assert handler.seen == ["d1", "x" * 400]
     assert rows(app, "SELECT * FROM QUEUE_HISTORY") == []
 
 
-def test_a_status_column_that_becomes_too_narrow_is_said_by_name(url, app, handler, caplog, capsys):
+def test_a_status_column_that_becomes_too_narrow_is_said_by_name(url, app, session, handler, caplog, capsys):
     fill(app, INBOX, *insert(1))
     polls(app, handler, **{**STATUS, "taken": "TAKEN"})
     drain(app)
     fill(app, "ALTER TABLE INBOX DROP S")
     fill(app, "ALTER TABLE INBOX ADD S VARCHAR(3)", "UPDATE INBOX SET S = 'R'")
     polled = Polling(app, Worker())
-    with app.database.session() as session:
-        polled.look(session, 5)
-        polled.look(session, 5)
+    polled.look(session, 5)
+    polled.look(session, 5)
     said = "the status column 'S' of 'INBOX' has 3 characters: taken='TAKEN' is too long for it."
     assert said in caplog.text
     assert command_line("inspect", "sources", "--url", url) == 0
@@ -725,7 +712,7 @@ def test_a_table_that_is_locked_is_left_alone_and_said_after_a_while(app, handle
         assert polling.failing(session) == []
 
 
-def test_keys_of_other_types_lead_back_to_their_rows(app, handler):
+def test_keys_of_other_types_lead_back_to_their_rows(app, session, handler):
     ddl = (
         "CREATE TABLE INBOX (A VARCHAR(10) CHARACTER SET WIN1252, B NUMERIC(9, 2), C DATE, S VARCHAR(1), "
         "DATA VARCHAR(20), ERR VARCHAR(100) CHARACTER SET WIN1252)"
@@ -756,8 +743,7 @@ def test_keys_of_other_types_lead_back_to_their_rows(app, handler):
     drain(app)
     assert len(seen) == 4
     assert statuses(app)["d2"] == "E"
-    with app.database.session() as session:
-        session.call("FBTASKS_READER.DISMISS", number)
+    session.call("FBTASKS_READER.DISMISS", number)
     drain(app)
     assert rows(app, "SELECT * FROM QUEUE_POLL_KEY") == []
 
@@ -777,11 +763,10 @@ def test_long_rows_arrive_whole(app):
     assert seen == {number: ("ü" * a, '"' * b) for number, a, b in lengths}
 
 
-def test_options_of_tasks_hold(app, handler):
+def test_options_of_tasks_hold(app, session, handler):
     fill(app, INBOX, *insert(1))
     task = polls(app, handler, **STATUS, queue="mail", priority=7, expires=60)
-    with app.database.session() as session:
-        looked = Polling(app, Worker(("mail",))).look(session, 5)
+    looked = Polling(app, Worker(("mail",))).look(session, 5)
     assert looked == 1
     (found,) = rows(app, "SELECT QUEUE, PRIORITY, DATEDIFF(SECOND FROM START_TIME TO EXPIRE_TIME) FROM QUEUE_TASK")
     assert found == ("mail", 7, 60)
@@ -961,24 +946,23 @@ def test_another_table_or_key_does_not_begin_where_the_former_one_was(app, handl
     assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE") == 2
 
 
-def test_a_poll_that_was_dropped_while_it_fails_is_not_looked_at_all_the_time(app, handler, clock, caplog):
+def test_a_poll_that_was_dropped_while_it_fails_is_not_looked_at_all_the_time(app, session, handler, clock, caplog):
     refuses = "CREATE TRIGGER REFUSES FOR INBOX BEFORE UPDATE AS BEGIN NEW.ID = 1 / 0; END"
     fill(app, INBOX, refuses, *insert(1))
     polls(app, handler, **STATUS)
     polled = Polling(app, Worker())
-    with app.database.session() as session:
-        for _ in range(3):  # the first describes the table, and so does the one after the failure
-            polled.look(session, 1)
-            clock.now = due(polled, 1)
-        assert len(polling.failing(session)) == 1
-        assert subscriptions.drop(app.database, ["handle"])[0].gone
-        pauses = []
-        caplog.clear()
-        for _ in range(10):
-            clock.now = due(polled, 1)
-            polled.look(session, 1)
-            pauses.append(due(polled, 1) - clock.now)
-        assert pauses == pytest.approx([0.1, 1, 2, 4, 8, 16, 32, 60, 60, 60])
+    for _ in range(3):  # the first describes the table, and so does the one after the failure
+        polled.look(session, 1)
+        clock.now = due(polled, 1)
+    assert len(polling.failing(session)) == 1
+    assert subscriptions.drop(app.database, ["handle"])[0].gone
+    pauses = []
+    caplog.clear()
+    for _ in range(10):
+        clock.now = due(polled, 1)
+        polled.look(session, 1)
+        pauses.append(due(polled, 1) - clock.now)
+    assert pauses == pytest.approx([0.1, 1, 2, 4, 8, 16, 32, 60, 60, 60])
     assert "it was dropped, or is registered with other marks" in caplog.text
     assert caplog.text.count("fails") <= 5  # once a minute
     assert states(app) == []
@@ -1046,7 +1030,7 @@ def test_a_poll_that_was_refused_does_not_take_the_place_of_a_newer_one(app, han
     assert rows(app, "SELECT ID, HASH, STATE FROM QUEUE_SUBSCRIPTION WHERE KIND = 'poll'") == before
 
 
-def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handler, monkeypatch, clock):
+def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, session, handler, monkeypatch, clock):
     fill(app, INBOX, *insert(*range(20)))
     polls(app, handler, **STATUS, every=(0.1, 5))
     looks = []
@@ -1056,32 +1040,31 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
             polling, name, lambda *given, n=name, r=real, **named: (looks.append((n, clock.now)), r(*given, **named))[1]
         )
     polled = Polling(app, Worker())
-    with app.database.session() as session:
 
-        def until(end, room=4):
-            looks.clear()
-            while (deadline := due(polled, room)) <= end:
-                clock.now = max(clock.now, deadline)
-                polled.look(session, room)
-                execute(app, "UPDATE QUEUE_TASK SET STATE = 3")  # so that there is room again
-            clock.now = end
-            return len(looks)
+    def until(end, room=4):
+        looks.clear()
+        while (deadline := due(polled, room)) <= end:
+            clock.now = max(clock.now, deadline)
+            polled.look(session, room)
+            execute(app, "UPDATE QUEUE_TASK SET STATE = 3")  # so that there is room again
+        clock.now = end
+        return len(looks)
 
-        assert due(polled, 0) == math.inf  # not without room
-        assert until(1000.0) == 6  # as long as a look fills the room, at once
-        assert len(live(app)) == 20
-        idle = until(1060.0)
-        assert 14 <= idle <= 20
-        assert until(1120.0) <= 14
-        assert [name for name, _ in looks].count("look") <= 2  # all others read one statement, and change nothing
-        fill(app, *insert(50))
-        assert until(1125.1) <= 8
-        assert len(live(app)) == 21
-        times = [moment for _, moment in looks]
-        assert min(after - before for before, after in pairwise(times)) == pytest.approx(0.1)  # quick again
+    assert due(polled, 0) == math.inf  # not without room
+    assert until(1000.0) == 6  # as long as a look fills the room, at once
+    assert len(live(app)) == 20
+    idle = until(1060.0)
+    assert 14 <= idle <= 20
+    assert until(1120.0) <= 14
+    assert [name for name, _ in looks].count("look") <= 2  # all others read one statement, and change nothing
+    fill(app, *insert(50))
+    assert until(1125.1) <= 8
+    assert len(live(app)) == 21
+    times = [moment for _, moment in looks]
+    assert min(after - before for before, after in pairwise(times)) == pytest.approx(0.1)  # quick again
 
 
-def test_a_row_whose_task_is_retried_is_taken_with_the_next_look(app, handler, monkeypatch, stop_clock):
+def test_a_row_whose_task_is_retried_is_taken_with_the_next_look(app, session, handler, monkeypatch, stop_clock):
     fill(app, INBOX, *insert(1))
     handler.bad = {"d1"}
     poller = Poller(app, polls(app, handler, **STATUS, error="ERR", every=(0.1, 5)))
@@ -1091,24 +1074,23 @@ def test_a_row_whose_task_is_retried_is_taken_with_the_next_look(app, handler, m
     monkeypatch.setattr(looking, "WHOLE", 1e6)  # by the look that reads alone, as most are
     polled = Polling(app, Worker())
     states = "SELECT (SELECT LIST(STATE) FROM QUEUE_TASK), TRIM(S), ERR IS NULL FROM INBOX"
-    with app.database.session() as session:
-        while (pause := due(polled, 1) - clock.now) < 4.9:
-            clock.now = max(clock.now, due(polled, 1))
-            polled.look(session, 1)
-        assert poller.retry(one(app, "SELECT ID FROM QUEUE_HISTORY"))
-        clock.now += pause - 0.01
-        assert polled.look(session, 1) == 0
-        assert rows(app, states) == [("4", "E", False)]
-        assert due(polled, 1) == pytest.approx(clock.now + 0.01)
-        clock.now += 0.01
+    while (pause := due(polled, 1) - clock.now) < 4.9:
+        clock.now = max(clock.now, due(polled, 1))
         polled.look(session, 1)
-        assert rows(app, states) == [("0", "T", True)]
+    assert poller.retry(one(app, "SELECT ID FROM QUEUE_HISTORY"))
+    clock.now += pause - 0.01
+    assert polled.look(session, 1) == 0
+    assert rows(app, states) == [("4", "E", False)]
+    assert due(polled, 1) == pytest.approx(clock.now + 0.01)
+    clock.now += 0.01
+    polled.look(session, 1)
+    assert rows(app, states) == [("0", "T", True)]
     monkeypatch.undo()
     drain(app)
     assert (handler.seen, statuses(app)) == (["d1", "d1"], {"d1": "D"})
 
 
-def test_an_idle_look_is_one_transaction_that_writes_nothing(app, handler, shape, stop_clock):
+def test_an_idle_look_is_one_transaction_that_writes_nothing(app, session, handler, shape, stop_clock):
     ddl, options = SHAPES[shape]
     fill(app, ddl, *insert(1))
     polls(app, handler, **options)
@@ -1120,20 +1102,19 @@ def test_an_idle_look_is_one_transaction_that_writes_nothing(app, handler, shape
         "MON$DATABASE D JOIN MON$RECORD_STATS R ON R.MON$STAT_ID = D.MON$STAT_ID"
     )
     polled = Polling(app, Worker())
-    with app.database.session() as session:
 
-        def look():
-            clock.now = max(clock.now, due(polled, 5))
-            polled.look(session, 5)
+    def look():
+        clock.now = max(clock.now, due(polled, 5))
+        polled.look(session, 5)
 
+    look()
+    look()  # the first is a whole one
+    number = execute_number(session, next_transaction)
+    written = execute_number(session, writes)
+    for _ in range(10):
         look()
-        look()  # the first is a whole one
-        number = execute_number(session, next_transaction)
-        written = execute_number(session, writes)
-        for _ in range(10):
-            look()
-        assert execute_number(session, writes) == written
-        assert execute_number(session, next_transaction) - number == 10 + 3  # and those that count
+    assert execute_number(session, writes) == written
+    assert execute_number(session, next_transaction) - number == 10 + 3  # and those that count
     assert handler.seen == ["d1"]
 
 
@@ -1142,14 +1123,13 @@ def execute_number(session, statement):
         return transaction.sql(statement)[0][0]
 
 
-def test_rooms_are_shared_by_tables(app, handler):
+def test_rooms_are_shared_by_tables(app, session, handler):
     fill(app, INBOX, INBOX.replace("INBOX", "OTHER"), *insert(*range(10)))
     fill(app, "INSERT INTO OTHER SELECT * FROM INBOX")
     for table in ("INBOX", "OTHER"):
         app.poll_table(table, **STATUS, name=table)(lambda row: None)
     polled = Polling(app, Worker())
-    with app.database.session() as session:
-        assert polled.look(session, 7) == 7
+    assert polled.look(session, 7) == 7
     found = rows(app, "SELECT NAME, COUNT(*) FROM QUEUE_TASK GROUP BY NAME ORDER BY COUNT(*)")
     assert [count for _, count in found] == [3, 4]
 
@@ -1220,12 +1200,11 @@ def test_rows_that_come_at_once_are_shared_by_workers(app, handler, clock, way):
 @pytest.mark.parametrize(
     "shape", ["ids and status", "sequence, no status", "no ids, hard delete", *map(slow, WITH_RIGHTS_OF_OTHERS)]
 )
-def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url, app, handler, shape, caplog):
+def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url, app, session, handler, shape, caplog):
     ddl, options = SHAPES[shape]
     fill(app, ddl, *insert(1, 2))
     handler.bad = {"d2"}
-    with app.database.session() as session:
-        grants.grant(session, "worker", "WORKER")
+    grants.grant(session, "worker", "WORKER")
     with closing(FBTasks("test", replace(DatabaseURL.parse(url), user="WORKER"))) as worker:
         polls(worker, handler, **options)
         deletes = "delete" in options

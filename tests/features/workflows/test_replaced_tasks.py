@@ -142,29 +142,27 @@ def recorder(app):
         yield recorder
 
 
-def test_an_outcome_that_comes_twice_or_too_late_changes_nothing(app, steps, recorder):
+def test_an_outcome_that_comes_twice_or_too_late_changes_nothing(app, session, steps, recorder):
     result = (steps.swap.s("chain") | steps.add.s(1)).delay()
     finished = replaced(app, steps, "chain")
-    with app.database.session() as session:
-        stale = finished._replace(claim=finished.claim._replace(claim_id=0))
-        assert [each.task for each in recorder.record(session, 1, [stale], 1)] == [finished.claim.id]
-        assert steps.states() == [("swap", 2), ("add", 5)]
-        assert recorder.record(session, 1, [finished], 1) == []
-        assert recorder.record(session, 1, [finished], 1)[0].stands == 0
+    stale = finished._replace(claim=finished.claim._replace(claim_id=0))
+    assert [each.task for each in recorder.record(session, 1, [stale], 1)] == [finished.claim.id]
+    assert steps.states() == [("swap", 2), ("add", 5)]
+    assert recorder.record(session, 1, [finished], 1) == []
+    assert recorder.record(session, 1, [finished], 1)[0].stands == 0
     assert steps.states() == [("add", 5), ("add", 5), ("add", 0)]
     drain(app)
     assert result.get(timeout=10) == 4
 
 
-def test_an_end_that_is_rolled_back_has_replaced_nothing(app, steps, recorder):
+def test_an_end_that_is_rolled_back_has_replaced_nothing(app, session, steps, recorder):
     result = (steps.swap.s("chain") | steps.add.s(1)).delay()
     finished = replaced(app, steps, "chain")
-    with app.database.session() as session:
-        with pytest.raises(KeyError), session.transaction() as transaction:
-            recorder._finish(transaction, 1, [finished], recorder._prepare([finished]))
-            raise KeyError
-        assert steps.states() == [("swap", 2), ("add", 5)]
-        session.run(lambda t: tasks.finish(t, 1, 0, [finished._replace(outcome=Requeue(Reason.RETRY, 0, "again"))]))
+    with pytest.raises(KeyError), session.transaction() as transaction:
+        recorder._finish(transaction, 1, [finished], recorder._prepare([finished]))
+        raise KeyError
+    assert steps.states() == [("swap", 2), ("add", 5)]
+    session.run(lambda t: tasks.finish(t, 1, 0, [finished._replace(outcome=Requeue(Reason.RETRY, 0, "again"))]))
     drain(app)
     assert result.get(timeout=10) == 4
 
@@ -185,12 +183,11 @@ def test_while_another_transaction_holds_the_row(app, steps, recorder):
     drain(app)
 
 
-def test_one_that_was_to_be_cancelled_is(app, steps, recorder):
+def test_one_that_was_to_be_cancelled_is(app, session, steps, recorder):
     result = (steps.swap.s("chain") | steps.add.s(1)).delay()
     finished = replaced(app, steps, "chain")
     assert result.parent.revoke()
-    with app.database.session() as session:
-        assert recorder.record(session, 1, [finished], 1) == []
+    assert recorder.record(session, 1, [finished], 1) == []
     assert steps.states() == []
     assert isinstance(failure(result.parent), TaskRevoked)
     assert isinstance(failure(result), TaskRevoked)
@@ -221,15 +218,14 @@ def test_a_workflow_that_is_refused_fails_the_task(app, steps):
     assert isinstance(failure(result), TaskRevoked)
 
 
-def test_a_workflow_that_cannot_be_written_is_refused(app, steps, recorder):
+def test_a_workflow_that_cannot_be_written_is_refused(app, session, steps, recorder):
     """As a child may say it that was broken by its task."""
     result = steps.swap.delay("chain")
     finished = replaced(app, steps, "chain")
     plan = Plan(nodes=[Call("add", 7, "application/json", b"")])
-    with app.database.session() as session:
-        with pytest.raises(StatementRefused, match="the workflow that is to replace the task"):
-            recorder.record(session, 1, [finished._replace(outcome=Replaced(plan, 0))], 1)
-        assert recorder.record(session, 1, [finished], 1) == []
+    with pytest.raises(StatementRefused, match="the workflow that is to replace the task"):
+        recorder.record(session, 1, [finished._replace(outcome=Replaced(plan, 0))], 1)
+    assert recorder.record(session, 1, [finished], 1) == []
     drain(app)
     assert result.get(timeout=10) == 3
 

@@ -106,7 +106,7 @@ def test_a_group_is_found_by_its_id(app, steps):
             wrong()
 
 
-def test_groups_in_a_group_failures_and_what_is_cancelled(app, steps):
+def test_groups_in_a_group_failures_and_what_is_cancelled(app, session, steps):
     inner = group(steps.add.s(1), group([]), steps.boom.s())
     group(steps.add.s(0), inner, steps.add.s(5).set(countdown=100)).apply_async()  # one more, which is not saved
     result = group(steps.add.s(0), inner, steps.add.s(5).set(countdown=100)).apply_async()
@@ -121,8 +121,7 @@ def test_groups_in_a_group_failures_and_what_is_cancelled(app, steps):
     assert isinstance(values[2], TaskRevoked)
     assert isinstance(failure(found), ValueError)
     execute(app, "UPDATE QUEUE_GROUP_SAVED SET EXPIRE_TIME = QUEUE_NOW() - 1")
-    with app.database.session() as session:
-        Keeper(app).turn(session)
+    Keeper(app).turn(session)
     assert app.GroupResult.restore(result.id) is None
 
 
@@ -195,7 +194,7 @@ def test_ordered_steps_keep_the_order_in_which_they_are_ready(app, steps):
 
 
 @pytest.mark.parametrize("gates", [1, 2])
-def test_a_step_waits_at_its_gates_when_it_is_ready(app, steps, gates):
+def test_a_step_waits_at_its_gates_when_it_is_ready(app, session, steps, gates):
     """Awaiting, then held at its gates, then let in by a claim; and its place is free when it has ended."""
     app.limit("one", at_once=1)
     app.limit("two", at_once=1)
@@ -203,20 +202,19 @@ def test_a_step_waits_at_its_gates_when_it_is_ready(app, steps, gates):
     limited = app.task(name="limited", limits=limits)(lambda *_: None)
     running = limited.delay()
     result = (steps.add.s(1) | limited.s() | steps.add.si(1)).delay()
-    with app.database.session() as session:
-        first = []
-        while not any(each.id == int(running.id) for each in first):
-            first += claim(session)
-        session.run(lambda t: finish(t, [each for each in first if each.name == "add"]))
-        assert steps.states() == [("limited", 2), ("limited", 4), ("add", 5)]
-        assert claim(session) == []
-        session.run(lambda t: finish(t, [each for each in first if each.name == "limited"]))
-        found = []
-        while not found:
-            found = claim(session)
-        assert [(each.name, each.gated, each.fed) for each in found] == [("limited", True, True)]
-        session.run(lambda t: finish(t, found))
-        assert steps.states() == [("add", 0)]
+    first = []
+    while not any(each.id == int(running.id) for each in first):
+        first += claim(session)
+    session.run(lambda t: finish(t, [each for each in first if each.name == "add"]))
+    assert steps.states() == [("limited", 2), ("limited", 4), ("add", 5)]
+    assert claim(session) == []
+    session.run(lambda t: finish(t, [each for each in first if each.name == "limited"]))
+    found = []
+    while not found:
+        found = claim(session)
+    assert [(each.name, each.gated, each.fed) for each in found] == [("limited", True, True)]
+    session.run(lambda t: finish(t, found))
+    assert steps.states() == [("add", 0)]
     drain(app)
     assert result.get(timeout=10) == 1
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HOLD") == 0
@@ -292,10 +290,9 @@ def test_hooks_are_called_when_a_note_decides_the_group(app, steps):
     assert sorted(failed) == [("boom", "ValueError"), ("text", "ChordError")]
 
 
-def test_a_step_may_expire_when_it_is_ready(app, steps):
+def test_a_step_may_expire_when_it_is_ready(app, session, steps):
     result = (steps.add.s(1) | steps.add.s(1).set(expires=60) | steps.note.si("never")).delay()
-    with app.database.session() as session:
-        session.run(lambda t: finish(t, claim(session)))
+    session.run(lambda t: finish(t, claim(session)))
     execute(app, "UPDATE QUEUE_TASK SET EXPIRE_TIME = EXPIRE_TIME - 1 WHERE STATE = 0")
     drain(app)
     assert "expired before it began" in str(failure(result.parent))

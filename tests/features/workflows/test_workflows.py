@@ -172,14 +172,13 @@ def test_results_are_kept_until_they_have_been_given(app, steps):
         lost.get(timeout=10)
 
 
-def test_times_of_a_step_count_from_when_it_is_ready(app, steps):
+def test_times_of_a_step_count_from_when_it_is_ready(app, session, steps):
     result = (steps.add.s(1) | steps.add.s(1).set(countdown=60, expires=600)).delay()
     execute(
         app,
         "UPDATE QUEUE_TASK SET RAISE_TIME = RAISE_TIME - 1, START_TIME = START_TIME - 1, EXPIRE_TIME = EXPIRE_TIME - 1",
     )
-    with app.database.session() as session:
-        assert session.run(lambda t: tasks.expire(t, 0))[0] == 0  # it is not its time yet
+    assert session.run(lambda t: tasks.expire(t, 0))[0] == 0  # it is not its time yet
     drain(app)
     sql = (
         "SELECT STATE, DATEDIFF(SECOND FROM QUEUE_NOW() TO START_TIME), "
@@ -361,19 +360,18 @@ def test_a_long_chain_fails_and_is_retried_at_once(app, steps):
     ]
 
 
-def test_a_workflow_is_cancelled_whole(app, steps):
+def test_a_workflow_is_cancelled_whole(app, session, steps):
     signature = steps.add.s(1) | group(steps.add.s(i) for i in range(1_200)) | steps.total.s() | steps.add.s(1)
     result = signature.delay()
-    with app.database.session() as session:
-        for _ in range(2):
-            claims = claim(session, 3)
-            session.run(lambda t, claims=claims: finish(t, claims))
-        running = claim(session, 2)
-        assert result.cancel(terminate=True) == 1_200 - 3 + 2
-        assert result.status == "REVOKED"
-        assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE <> 2") == 0
-        assert sorted(row[0] for row in rows(app, "SELECT ID FROM QUEUE_CANCEL")) == sorted(each.id for each in running)
-        session.run(lambda t: finish(t, running, Cancelled("stopped")))
+    for _ in range(2):
+        claims = claim(session, 3)
+        session.run(lambda t, claims=claims: finish(t, claims))
+    running = claim(session, 2)
+    assert result.cancel(terminate=True) == 1_200 - 3 + 2
+    assert result.status == "REVOKED"
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE <> 2") == 0
+    assert sorted(row[0] for row in rows(app, "SELECT ID FROM QUEUE_CANCEL")) == sorted(each.id for each in running)
+    session.run(lambda t: finish(t, running, Cancelled("stopped")))
     with pytest.raises(TaskRevoked):
         result.parent.parent.get(timeout=10)
     assert isinstance(failure(result), TaskRevoked)
@@ -430,21 +428,20 @@ def test_errors_in_a_signature(app, steps):
     assert add.s(1)(2) == 3
 
 
-def test_only_own_tasks_are_made_to_follow(app, steps):
+def test_only_own_tasks_are_made_to_follow(app, session, steps):
     """A caller that speaks to the procedures itself can tie nothing to a task that is there, nor to numbers to come."""
     taken = steps.add.delay(1)
-    with app.database.session() as session:
-        first, _, _ = session.call("FBTASKS_WORKFLOWS_API.STEP_IDS", 2)
-        record = b"L%019d%d%019d%010d%010d"
-        for wrong in (record % (first, 0, int(taken.id), 1, 0), record % (first, 0, first + 1, 10, 0)):
-            with pytest.raises(EnqueueError, match="the workflow cannot be enqueued"):
-                session.call("FBTASKS_WORKFLOWS_API.PUT_NODES", wrong, kind=UPDATE)
-        drain(app)
-        step = b"%019d0%05d%b" % (int(taken.id), 0, codec.pack_call(steps.add.call((7,), {})))
-        with pytest.raises(EnqueueError, match="has the number of a task that has ended"):
-            session.run(
-                lambda t: t.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", codec.steps_at(datetime.now(UTC)) + step), UPDATE
-            )
+    first, _, _ = session.call("FBTASKS_WORKFLOWS_API.STEP_IDS", 2)
+    record = b"L%019d%d%019d%010d%010d"
+    for wrong in (record % (first, 0, int(taken.id), 1, 0), record % (first, 0, first + 1, 10, 0)):
+        with pytest.raises(EnqueueError, match="the workflow cannot be enqueued"):
+            session.call("FBTASKS_WORKFLOWS_API.PUT_NODES", wrong, kind=UPDATE)
+    drain(app)
+    step = b"%019d0%05d%b" % (int(taken.id), 0, codec.pack_call(steps.add.call((7,), {})))
+    with pytest.raises(EnqueueError, match="has the number of a task that has ended"):
+        session.run(
+            lambda t: t.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", codec.steps_at(datetime.now(UTC)) + step), UPDATE
+        )
     assert taken.get(timeout=10) == 1
     assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]
 
