@@ -1,5 +1,7 @@
 """Statements that a user types, on the engine itself: what may be run, and that nothing stays open behind it."""
 
+import threading
+
 import pytest
 from support.sql import one, rows
 
@@ -93,6 +95,27 @@ def test_rows_are_read_to_the_end_where_that_changes_something(app, statements):
     assert found == Answer(("I",), ((1,), (2,)), 5, 5)
     found = statements(write=False).run("SELECT ID FROM QUEUE_TASK_ID ORDER BY ID", 2)
     assert found == Answer(("ID",), ((1,), (2,)), None, 0)
+
+
+def test_a_statement_is_cancelled(statements, wait_for):
+    prompt = statements(write=True)
+    errors = []
+
+    def run():
+        try:
+            prompt.run("EXECUTE BLOCK AS BEGIN WHILE (TRUE) DO BEGIN END END")
+        except DatabaseError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def cancelled():
+        prompt.cancel()  # it may not have begun
+        return errors
+
+    assert wait_for(cancelled) == ["the statement was cancelled, and nothing of it remains."]
+    thread.join()
 
 
 def test_text_that_is_not_utf8_names_the_remedy(app, statements):

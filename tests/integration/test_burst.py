@@ -79,6 +79,16 @@ def test_it_waits_for_a_place_that_another_worker_gives_back(app, make, other, w
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
+def test_it_waits_for_a_place_of_the_queue(app, make, other, waits):
+    app.queue("default", at_once=1)
+    with app.database.session() as session:
+        app.features["limits"].deploy(session)
+    make().delay_many([(1,), (2,)])
+    assert len(other.claim()) == 1
+    waits(other.end)
+    assert one(app, COUNT) == 1
+
+
 def test_it_waits_for_a_step_that_another_worker_runs(app, make, other, waits):
     first, last = make("first"), make("last")
     (group(first.si(), group(first.si(), first.si())) | last.si()).delay()

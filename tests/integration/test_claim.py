@@ -6,6 +6,7 @@ import pytest
 from support.sql import execute, out_of_order, table_reads
 
 from fbtasks.queue import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 
 INSERT = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
@@ -60,3 +61,35 @@ def test_a_claim_reads_what_it_takes_and_no_more(app):
     session.close()
     assert after[0] == before[0]
     assert after[1] - before[1] <= 150
+
+
+def test_claims_under_an_old_snapshot_go_on_where_the_last_one_ended(app):
+    """What was claimed of a backlog of one moment stays in the index, and is not read again."""
+    app.task(name="t")(lambda: None)
+    execute(app, INSERT.format(count=2000, state=0, start="QUEUE_NOW()"))
+    session, watcher = app.database.open(), app.database.open()
+    watcher.connection.begin(bytes((3, 2, 6)))  # isc_tpb_concurrency
+    cursor = watcher.connection.cursor()
+    cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()
+
+    def fetches():
+        sql = """SELECT S.MON$PAGE_FETCHES FROM MON$IO_STATS S JOIN MON$ATTACHMENTS A ON A.MON$STAT_ID = S.MON$STAT_ID
+            WHERE A.MON$ATTACHMENT_ID = CURRENT_CONNECTION"""
+        with session.transaction() as transaction, transaction.driver.cursor() as counting:
+            return counting.execute(sql).fetchone()[0]
+
+    costs, ends = [], {}
+    for _ in range(40):
+        before = fetches()
+        claims = session.run(lambda t, ends=ends: tasks.claim(t, 1, "default", 50, ends=ends))
+        costs.append(fetches() - before)
+        assert len(claims) == 50
+        ends = {0: (claims[-1].start, claims[-1].id)}
+        session.run(
+            lambda t, done=claims: tasks.finish(t, 1, 0, [Finished(claim, Succeeded(keep=False)) for claim in done])
+        )
+    cursor.close()
+    watcher.connection.rollback()
+    watcher.close()
+    session.close()
+    assert sum(costs[-10:]) < 1.3 * sum(costs[1:11])

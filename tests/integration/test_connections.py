@@ -1,6 +1,7 @@
 """Connections: how many are opened, which are replaced, how they are closed, and a server that cannot be reached."""
 
 import contextlib
+import gc
 import re
 import socket
 import threading
@@ -224,3 +225,15 @@ def test_a_cancelled_statement_whose_task_is_stopped_is_freed_once(app, wait_for
         cursor.close()
         session.connection.rollback()
         assert session.alive()
+
+
+def test_a_statement_is_collected_while_its_connection_is_closed(app):
+    """It is on no list of the driver then: what collects garbage is in another thread."""
+    with app.connect() as connection, connection.cursor() as cursor:
+        statement = cursor.prepare("SELECT 1 FROM RDB$DATABASE")
+        held = list(connection._statements)
+        connection._statements.clear()
+        statement.free()
+        del statement
+        gc.collect()
+        assert [reference() for reference in held] == [None]

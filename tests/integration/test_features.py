@@ -10,6 +10,7 @@ from support.sql import execute, rows
 
 from fbtasks import FEATURES as FEATURE_CLASSES
 from fbtasks.database import generations, hooks, packages
+from fbtasks.database.hooks import Answering
 from fbtasks.database.schema import CORE, ours, steps
 from fbtasks.database.schema import made as made_by_statement
 from fbtasks.queue import tasks
@@ -37,6 +38,14 @@ def test_each_feature_is_said_to_answer_the_hooks_that_its_package_has(app):
         assert set(said.split()) == answered == declared[name], name
 
 
+def test_a_feature_answers_a_hook_with_its_parameters_and_results():
+    known = hooks.hooks()
+    for package, routines in packages.packages().items():
+        for each in routines:
+            if package in FEATURE_PACKAGES and each.name in known:
+                assert shape(each.head) == shape(known[each.name].head), f"{package}.{each.name}"
+
+
 def test_the_core_names_no_feature():
     """Neither packages nor tables, nor anything else that features make."""
     theirs = {part: names_in(part) for part in ours() if part != CORE}
@@ -51,6 +60,20 @@ def test_no_feature_names_another_one():
         text = re.sub(r"--.*", "", "\n".join(path.read_text("utf-8") for path in part.folder.rglob("*.sql")))
         for other in ours()[1:]:
             assert part == other or not set(re.findall(r"\w+", text)) & names_in(other), (part.name, other.name)
+
+
+def test_a_hook_asks_the_features_in_the_order_of_their_names():
+    first, second = Answering("a", frozenset({"KEEPS"}), "A_1"), Answering("b", frozenset({"KEEPS"}), "B_7")
+    body = made([second, first])["KEEPS"]
+    assert body.index("A_1.KEEPS(ID)") < body.index("IF (KEPT IS NOT NULL)") < body.index("B_7.KEEPS(ID)")
+
+
+def test_answers_of_several_features_are_put_together():
+    several = [Answering(name, frozenset({"DECIDE", "NEXT_OWNER", "PROCESS_LEFT"}), f"{name}_1") for name in ("X", "Y")]
+    body = made(several)
+    assert "MISSED = COALESCE(MAXVALUE(MISSED, ONE_MISSED), MISSED, ONE_MISSED);" in body["DECIDE"]
+    assert "OWNER_ID = COALESCE(MINVALUE(OWNER_ID, ONE_OWNER_ID), OWNER_ID, ONE_OWNER_ID);" in body["NEXT_OWNER"]
+    assert "RELEASED = COALESCE(RELEASED + ONE_RELEASED, RELEASED, ONE_RELEASED);" in body["PROCESS_LEFT"]
 
 
 def test_a_feature_that_this_release_lacks_is_not_called(app):
@@ -98,8 +121,23 @@ def test_a_plain_task_meets_no_hook(app, monkeypatch):
             assert session.run(lambda t, s=state: tasks.prune(t, s, timedelta(0))) == ended
 
 
+FEATURE_PACKAGES = {f"FBTASKS_{part.name.upper()}" for part in ours()[1:]}
+
+
 def names_in(part):
     """What a part makes, and its packages."""
     made_by = {each.name for step in steps(part) for each in step.made if each.kind not in ("INDEX", "CONSTRAINT")}
     triggers = {each.name for statement in packages.triggers(part) for each in made_by_statement(statement)}
     return (made_by | triggers | packages.packages(part).keys()) - {"QUEUE_CALLED_RAISE"}
+
+
+def made(features):
+    """The bodies of the hooks by name."""
+    return {hook.name: body for hook, body in hooks.procedures(features)}
+
+
+def shape(head):
+    """The types of the parameters and results in the head of a procedure."""
+    given, _, results = head.partition("RETURNS")
+    lists = [part.partition("(")[2].rpartition(")")[0] for part in (given, results)]
+    return [[each.split(None, 1)[1] for each in part.split(",")] if part else [] for part in lists]

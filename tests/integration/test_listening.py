@@ -9,6 +9,7 @@ from support.sql import execute, kill_connection, one
 
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.events import Events
+from fbtasks.firebird.session import Session
 from fbtasks.queue.notify import listener
 from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.queue.notify.results import ResultListener
@@ -136,6 +137,23 @@ def test_a_connection_is_not_cut_while_it_is_being_closed(app, monkeypatch, wait
     go_on.set()
     thread.join(30)
     assert session.connection.is_closed()
+
+
+def test_nobody_asks_whether_the_connection_lives_when_nobody_waits(app, monkeypatch, wait_for):
+    asked = []
+    monkeypatch.setattr(listener, "_SILENCE", 0.0)
+    monkeypatch.setattr(Session, "alive", lambda _session: asked.append(1) or True)
+    app.migrate()
+    results = ResultListener(app.database, [EVENT])
+    with results.waiter():
+        wait_for(lambda: asked)
+    looks = []
+    monkeypatch.setattr(results._listener, "_waited_for", lambda: looks.append(1) or bool(results._waiters))
+    wait_for(lambda: looks)
+    asked.clear()
+    wait_for(lambda: len(looks) > 3)
+    assert asked == []
+    results.close()
 
 
 def test_a_child_that_is_forked_while_a_lost_connection_is_left_alone_may_connect(app, project):

@@ -170,6 +170,11 @@ class Misspelt:
         return next(call)
 
 
+class TooFew:
+    def around_run(self, request):
+        return None
+
+
 class Needs:
     def __init__(self, limit):
         self.limit = limit
@@ -188,6 +193,7 @@ class Waits:
     [
         (NoneOfBoth, "NoneOfBoth is no middleware: it has neither around_enqueue"),
         (Misspelt, "has around_enque, which is called by nothing. Did you mean 'around_enqueue'"),
+        (TooFew, r"around_run of TooFew is to be called as around_run\(request, next\): too many positional"),
         (Needs, r"Needs cannot be made without arguments .*app.middleware\(Needs\(...\)\)"),
         (Waits, "around_enqueue of Waits is a coroutine function"),
     ],

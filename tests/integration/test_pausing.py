@@ -158,6 +158,7 @@ PROJECT = """
 from fbtasks import FBTasks
 
 app = FBTasks("proj")
+app.queue("reports", at_once=2)
 
 
 @app.task(queue="mail")
@@ -203,6 +204,7 @@ def test_from_the_command_line(app, add, url, tmp_path, claim):
     assert run("inspect", "queues", "--queue", "mail", *known, "--json").count('"queue": "mail"') == 1
     assert run("purge", "--yes", "mail", *known) == "0 tasks deleted.\n"
     assert run("pause", "mail", *known) == "Nothing of mail begins until: fbtasks resume mail\n"
+    run("pause", "reports", *known)
     assert run("resume", "mail") == "mail: tasks begin again.\n"
     run("pause", "--task", "proj.send", *known)
     assert run("resume", "--task", "proj.send") == "proj.send: tasks begin again, 0 tasks put back.\n"

@@ -136,6 +136,21 @@ def test_of_two_that_fail_a_task_the_one_that_does_not_see_the_other_yet_finds_i
     assert sorted(errors(app)) == ["E", "other"]
 
 
+def test_any_of_several_queues(app):
+    app.migrate()
+
+    def ready(*queues):
+        return app.database.use(lambda session: tasks.any_ready(session, queues))[0]
+
+    assert not ready("a", "b", "c")
+    app.send_task("t", queue="b")
+    assert ready("a", "b", "c")
+    assert ready("b")
+    assert not ready("a", "bb", "c")
+    assert len(run(app, lambda t: tasks.claim(t, 1, "b", 1))) == 1
+    assert not ready("a", "b", "c")
+
+
 @pytest.fixture
 def broker(app, url):
     app.migrate()

@@ -142,3 +142,14 @@ def test_a_hook_of_a_long_name_is_told_the_inputs_of_a_step_and_passes_no_middle
     assert heard == ["add", long, (long, (3, "x" * 3000))]
     with pytest.raises(TaskDefinitionError, match="no task can be named 'x:on_failure'"):
         app.task(name="x:on_failure")(boom)
+
+
+def test_hooks_need_no_json(url):
+    heard = []
+    app = FBTasks("hooks", url, serializer="cloudpickle", accept_content=["cloudpickle"], signing_key="k")
+
+    app.task(name="bad", on_failure=lambda request, error: heard.append(request.args))(boom)
+    app.tasks["bad"].delay({1, 2})
+    drain(app)
+    assert heard == [({1, 2},)]
+    app.close()

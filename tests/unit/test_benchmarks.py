@@ -15,7 +15,7 @@ from benchmarks.calibration import Calibration, slow_stretches
 from benchmarks.changes import IN_ORDER, ONE_WORKER, Article, OnChange
 from benchmarks.database import NotMeasured
 from benchmarks.drain import Drain
-from benchmarks.figures import Figure, Reading, Sample, Target, Verdict, drain_rate, ratios
+from benchmarks.figures import Figure, Reading, Sample, Target, Verdict, drain_rate, percentile, ratios
 from benchmarks.plan import ALONE, COMPARED
 from benchmarks.record import Record
 from benchmarks.report import Result, page
@@ -34,6 +34,11 @@ def test_a_drain_is_measured_from_its_middle_to_the_last_task():
     warm_up, clocked = [0.0, 10.0, 20.0, 30.0], [30.5, 31.0, 31.5, 32.0]
     assert drain_rate([*clocked, *warm_up]) == 4 / 2.0
     assert drain_rate([*warm_up, *clocked], end=34.0) == 4 / 4.0
+
+
+def test_a_percentile_is_one_of_the_values():
+    assert percentile([5.0, 1.0, 3.0], 0.5) == 3.0
+    assert percentile([5.0, 1.0, 3.0], 0.99) == 5.0
 
 
 def test_ratios_are_of_what_both_have():
@@ -55,6 +60,10 @@ def test_ratios_are_of_what_both_have():
 def test_a_target_is_decided_by_five_rounds_that_agree(values, verdict):
     assert Target("what", "key", least=10).judge(figure(*values)) == verdict
     assert Target("what", "key", least=10).judge(None) == Verdict.MISSING
+
+
+def test_several_readings_of_one_round_are_one_round():
+    assert Target("what", "key", most=2).judge(figure(1, 1, 1, 1, 1, rounds=[1, 1, 2, 2, 3])) == Verdict.OPEN
 
 
 @pytest.mark.parametrize("off", [SLOW, SLOW_DISK, Calibration(cpu=0.010, write=0.001)])
@@ -101,6 +110,15 @@ def test_systems_are_compared_like_for_like():
             if isinstance(other, Article):
                 assert isinstance(group.ours, OnChange)
                 assert (group.ours.ordered, group.ours.processes) == (other.ordered, other.processes)
+
+
+def test_all_ratios_of_a_run_have_names_of_their_own():
+    names = [other.key for group in COMPARED for other in group.beside]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_a_small_drain_still_has_tasks_behind_those_that_are_timed():
+    assert Scale(share=0.001, singles=50).share_of(10_000) == 150
 
 
 @pytest.mark.parametrize(

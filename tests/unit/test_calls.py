@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fbtasks
-from fbtasks.database.packages import calls, packages, queries
+from fbtasks.database.packages import Routine, calls, packages, queries
 from fbtasks.database.schema import named_queries
 
 NAME = re.compile(r"FBTASKS_[A-Z_]+\.[A-Z_]+")
@@ -67,6 +67,24 @@ def test_no_query_is_but_the_call_of_a_procedure():
     assert [
         name for name, sql in named_queries(0).items() if ONLY_CALLS.fullmatch(re.sub("--.*", "", sql).strip())
     ] == []
+
+
+def test_a_call_gives_all_parameters_and_selects_where_there_may_be_no_row_or_several():
+    takes = "A BIGINT, B VARCHAR(10) CHARACTER SET ASCII = 'a', C NUMERIC(18, 2) = NULL"
+    head = f"PROCEDURE P (\n    {takes})\nRETURNS (D BIGINT, E INTEGER)"
+    loop = "BEGIN\n    FOR SELECT 1 FROM RDB$DATABASE INTO D DO\n"
+    for body, selects in {
+        "BEGIN D = 1; END": False,
+        "BEGIN\n    IF (A = 1) THEN\n    BEGIN\n        D = 1;\n    END\n    -- SUSPEND\n    SUSPEND;\nEND": False,
+        "BEGIN\n    IF (A = 1) THEN\n        EXIT;\n    SUSPEND;\nEND": True,
+        f"{loop}        SUSPEND;\nEND": True,
+        f"{loop}    BEGIN\n        D = 2;\n        SUSPEND;\n    END\nEND": True,
+        "BEGIN\n    SUSPEND;\n    D = 2;\nEND": True,
+    }.items():
+        routine = Routine("PROCEDURE", "P", head, body, private=False)
+        call = "SELECT D, E FROM X.P(?, ?, ?)" if selects else "EXECUTE PROCEDURE X.P(?, ?, ?)"
+        assert routine.call("X") == call, body
+    assert Routine("PROCEDURE", "P", "PROCEDURE P", "BEGIN END", private=False).call("X") == "EXECUTE PROCEDURE X.P"
 
 
 def test_calls_name_the_packages_of_a_generation():

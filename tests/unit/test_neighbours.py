@@ -59,6 +59,11 @@ def test_the_next_look_comes_when_the_first_grace_ends(monitor):
     assert 0.5 < monitor.pause([neighbour(2.5), neighbour(3.5), neighbour(1.0)]) <= 0.7, "never earlier"
 
 
+def test_not_all_look_at_once():
+    looks = {NeighbourMonitor(Rhythm(LEASE)).pause([neighbour(3.5)]) for _ in range(20)}
+    assert max(looks) - min(looks) > 0.02
+
+
 def test_only_a_neighbour_that_was_silent_for_the_grace_is_put_to_the_database(monitor):
     late, later = neighbour(GRACE - 0.01), neighbour(GRACE)
     assert suspected(monitor, late, later) == [later]
@@ -132,6 +137,16 @@ def test_while_another_transaction_holds_its_row_it_is_not_overdue(monitor, cloc
     assert monitor.leisure == HEARTBEAT
     clock.now += GRACE + 0.1
     assert (monitor.overdue, monitor.leisure) == (True, 0.0)
+
+
+def test_a_clock_that_was_set_back_is_no_stall(monitor, clock):
+    beat(monitor, -3600.0)
+    assert monitor.awake == clock.now
+
+
+def test_a_longest_time_between_two_heartbeats():
+    assert Rhythm(30.0, longest=1.0).heartbeat == 1.0
+    assert Rhythm(7.0, longest=1.0).heartbeat == 0.5
 
 
 def test_a_stall_is_measured_by_the_shortest_grace(clock):

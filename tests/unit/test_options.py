@@ -1,6 +1,7 @@
 """Options are declared once: signatures, checks and defaults follow."""
 
 import inspect
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,12 @@ def test_settings_can_be_made_anew_from_what_they_keep():
         settings = Settings("a", "firebird:///x/y.fdb", **options)
         assert replace(settings, pool_size=7) == Settings("a", "firebird:///x/y.fdb", pool_size=7, **options)
     assert settings.signing_key == (b"one", b"two")
+
+
+def test_settings_go_to_another_process_without_their_hooks():
+    settings = FBTasks("a", "firebird:///x/y.fdb", on_failure=lambda request, error: None, pool_size=7).settings
+    there = pickle.loads(pickle.dumps(settings))
+    assert there == replace(settings, on_failure=None)
 
 
 @pytest.mark.parametrize(("given", "wrong"), [((), "'name'"), (("shop", "url", "more"), "too many")])

@@ -128,6 +128,16 @@ def test_the_mro_orders_the_choices():
         assert RetryPolicy(autoretry_for=rules).decide(Both(), 1, None, random.Random(1)) == delay
 
 
+def test_the_policy_keeps_its_own_copy():
+    kinds = [OSError]
+    table = {OSError: 1}
+    policies = RetryPolicy(autoretry_for=kinds), RetryPolicy(autoretry_for=table)
+    kinds.append(ValueError)
+    table[ValueError] = -1
+    assert policies[0].autoretry_for == (OSError,)
+    assert policies[1].autoretry_for == {OSError: 1}
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -58,6 +58,10 @@ def test_a_descriptor_that_is_readable_ends_the_wait(waker, pipe):
     assert waker.select(LONG, [reader]) == {reader, waker.fileno()}
 
 
+def test_a_moment_that_is_past_is_no_wait(waker):
+    assert waker.select(-1.0) == set()
+
+
 def test_one_that_is_closed_meanwhile_waits_no_more():
     waker = Waker()
     waker.close()
