@@ -250,13 +250,28 @@ def test_a_child_that_is_killed_in_the_middle_of_a_run_and_a_change_that_kills_i
     wait_for(lambda: ledger("WorkerLost") == [(2, 1)])
 
 
-def test_a_transactional_run_has_its_effects_once_though_its_child_is_killed(feed, project, ledger, wait_for):
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_worker_that_is_killed_in_the_middle_of_a_run(feed, project, ledger, wait_for, pool):
+    app = feed({"slow": inserts(5)}, pool, "--lease", "3")
+    wait_for(lambda: (1, 2) in ledger("call"))
+    feed.worker.kill()
+    (project.folder / "go").touch()
+    project.worker("--pool", pool, "-c", "1", "--lease", "3")
+    wait_for(lambda: (1, 4) in ledger("done") and waiting(app) == (0, 0, 0, 0), 60)
+    assert ledger("done")[-5:] == [(1, number) for number in range(5)]  # all of it again, in its order
+    assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == []
+
+
+@pytest.mark.parametrize("killed", ["child", "worker"])
+def test_a_transactional_run_has_its_effects_once_whatever_is_killed(feed, project, ledger, wait_for, killed):
     app = feed({"slow_effect": inserts(5)}, "processes", "--lease", "3")
     wait_for(lambda: (1, 2) in ledger("call"))
     child = child_of(project)
-    os.kill(child, signal.SIGKILL)
-    wait_for(lambda: not alive(child))
+    os.kill(child if killed == "child" else feed.worker.pid, signal.SIGKILL)
+    wait_for(lambda: not alive(child))  # one whose worker is gone goes on until it sees that
     (project.folder / "go").touch()
+    if killed == "worker":
+        project.worker("-c", "1", "--lease", "3")
     wait_for(lambda: (1, 4) in ledger("done") and waiting(app) == (0, 0, 0, 0), 60)
     assert ledger("done") == [(1, number) for number in (0, 1, 0, 1, 2, 3, 4)]  # what was undone is done again
     assert rows(app, "SELECT N FROM EFFECT ORDER BY N") == [(number,) for number in range(5)]
