@@ -89,10 +89,12 @@ def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
         session, fetcher = loop.connection.session, loop._fetcher
         fetcher.claim(session)
         monkeypatch.setattr(fetcher, "_events_arrive", lambda: True)
-        monkeypatch.setattr(fetcher._poll, "_pause", POLL_WITH_EVENTS)
         add.delay(1)
         fetcher.look()
         fetcher.claim(session)  # there is no batch yet
+        fetcher.claim(session)
+        monkeypatch.setattr(fetcher._poll, "_pause", POLL_WITH_EVENTS)
+        monkeypatch.setattr(fetcher, "_next_poll", 0.0)  # the next one is due, and finds nothing
         fetcher.claim(session)
         assert 0 < fetcher._next_poll - clock.monotonic() <= 5
 
