@@ -27,7 +27,10 @@ try:
 except FBTasksError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
-UNUSED = shutil.ignore_patterns("*mypy*", "pip", "setuptools", "hypothesis", "celery", "_pytest", "pytest*", "grimp")
+UNUSED = shutil.ignore_patterns(
+    "*mypy*", "pip", "setuptools", "hypothesis", "celery", "_pytest", "pytest*", "grimp", "gevent", "greenlet", "zope",
+    "pygments", "rich", "wcwidth",
+)  # fmt: skip
 """Packages that a program which enqueues does not import."""
 
 
