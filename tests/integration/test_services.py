@@ -174,6 +174,12 @@ def test_statistics_are_of_a_window_and_of_a_queue(shop):
     assert found.queues == []
     assert queues.get_statistics(shop.database, -day).counters == []
     assert [row.waiting for row in queues.list_queues(shop.database, "mail")] == [0]  # known by what has ended
+    for ask in (
+        lambda: queues.get_statistics(shop.database, day, "mial"),
+        lambda: tasks.retry_failed(shop.database, Filter(queue="mial")),
+    ):
+        with pytest.raises(ConfigurationError, match="unknown queue 'mial'"):
+            ask()
 
 
 def test_health_tells_which_queues_are_not_served_or_wait_too_long(shop):
