@@ -141,12 +141,6 @@ def out_of_order(session, procedure, table, index, bounds):
     ]
 
 
-def row_reads(session):
-    """How many rows of all tables this session has read so far."""
-    stats = session.connection.info.get_table_access_stats()
-    return sum((table.sequential or 0) + (table.indexed or 0) for table in stats)
-
-
 def page_fetches(session):
     """How many pages this session has asked its cache for so far."""
     return session.connection.info.fetches

@@ -1,12 +1,11 @@
 """Changes become tasks: in which order, how many together, and when the next of a lane is let in."""
 
 import json
-import re
 from datetime import timedelta
 
 import pytest
 from support.feeding import change, gates, left, subscribe, write
-from support.sql import execute, held, one, plans
+from support.sql import execute, held, one
 
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
@@ -576,18 +575,3 @@ def test_a_higher_priority_is_made_tasks_of_though_others_wait(app, session):
     assert len(claim(session, 1)) == 1
     urgent = change(app, id=2)
     assert taken(session, claim(session, 1)) == [[urgent]]
-
-
-def test_the_log_is_read_in_the_order_of_its_index(app, session):
-    subscribe(app, NAME)
-    subscribe(app, "tests.total", id=2, ordering="total", after_ms=1)
-    for lane in range(3):
-        change(app, lane, age_ms=1000)
-        change(app, id=2, age_ms=1000)
-    claim(session)
-    for procedure in ("VISIT_LOG", "MAKE_TASK", "OPEN_LANE", "PUT_BEHIND", "FIRST_DUE"):
-        found = [plan for plan in plans(session, f"FBTASKS_SOURCES.{procedure}") if 'Table "QUEUE_CHANGE"' in plan]
-        assert found
-        for plan in found:
-            assert re.search(r'Index "QUEUE_CHANGE_LANE" Range Scan \((lower|partial|full)[^)]*[34]/4', plan), plan
-            assert "Sort" not in plan
