@@ -214,7 +214,7 @@ class Feature:
     An option of a TypedDict that is left out is None.
     """
     fed_options: type | None = None
-    """The same of tasks that are not called by a program, but fed by a source."""
+    """The options of tasks that a source feeds, and no program calls."""
     commands: Mapping[str, Mapping[str, str]] = {}
     """Lines of ``--help`` by the places of commands, by their modules.
 

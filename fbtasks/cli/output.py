@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    r"""Returns the same on one line: newlines and tabs too are written as ``\n`` and ``\t``."""
+    r"""Returns *text* as :func:`visible` does, on one line: newlines and tabs too are written as ``\n`` and ``\t``."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

@@ -54,7 +54,7 @@ class EagerResult(AsyncResult[Any]):
         return self._value(self._outcome) if propagate else self._value_or_error(self._outcome)
 
     async def aget(self, timeout: float | None = None) -> Any:
-        """The same."""
+        """Returns the result as :meth:`get` does; it never waits."""
         return self.get(timeout)
 
     def _wait(self) -> Wait:

@@ -271,7 +271,7 @@ class _Refused(Exception):
 
 
 class _NotInJson(_Refused):
-    """The same of a value that another serializer takes."""
+    """A value that JSON does not take, and another serializer does."""
 
 
 def check_json(value: Any, what: str, place: str = "value", *, otherwise: str = _OR_PICKLE) -> None:

@@ -82,7 +82,7 @@ class Fetcher:
             self._attempts.attempt(lambda: self._claim(session, wanted))
 
     def _wanted(self, session: Session) -> int:
-        """How many tasks to claim now: 0 while there is no reason to look, or enough to do."""
+        """Returns how many tasks to claim now: 0 while there is no reason to look, or enough to do."""
         wanted = self._wanted_soon()
         if wanted and not self._maybe_ready and not self._any_ready(session):
             self._poll_later()
@@ -90,7 +90,7 @@ class Fetcher:
         return wanted
 
     def _wanted_soon(self) -> int:
-        """Returns the same without asking the database."""
+        """Returns how many tasks to claim if any are ready. Does not ask the database."""
         now = clock.monotonic()
         if (not self._maybe_ready and now < self._next_poll) or now < self._attempts.until:
             return 0

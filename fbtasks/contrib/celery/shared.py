@@ -72,7 +72,10 @@ class SharedDatabase:
         return self.use_session(lambda session: self._run(session, work, kind))
 
     def use_in_turn(self, work: Callable[[Transaction], T], attempts: int = MOST_ATTEMPTS) -> T:
-        """Does the same, one at a time on this host with the embedded engine: for what claims and deletes at once."""
+        """Runs *work* as :meth:`use` does, one process at a time on this host with the embedded engine.
+
+        For work that claims or deletes what others claim and delete at the same time.
+        """
         return self.use_session(lambda session: self._run(session, work, UPDATE, attempts), in_turn=self.url.embedded)
 
     def use_session(self, work: Callable[[Session], T], *, in_turn: bool = False) -> T:

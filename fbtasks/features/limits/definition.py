@@ -60,7 +60,7 @@ def _period(found: re.Match[str]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueLimits:
-    """The options of ``app.queue()`` that limit what runs. Raises :class:`ConfigurationError` for what cannot be."""
+    """The options of ``app.queue()`` that limit what runs. Raises :class:`ConfigurationError` for a wrong one."""
 
     at_once: Annotated[int | None, _many] = None
     """Tasks that may run at once, in all workers together; None: any number."""
@@ -77,7 +77,7 @@ class QueueLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions(QueueLimits):
-    """The options of ``app.limit()``, for each key. Raises :class:`ConfigurationError` for what cannot be."""
+    """The options of ``app.limit()``, for each key. Raises :class:`ConfigurationError` for a wrong one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -35,7 +35,7 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
 
 
 def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_new: bool = False) -> bool:
-    """Does so for one limit. Returns whether it changed; with *only_new* a definition that is there stays.
+    """Brings one limit into the database. Returns whether it changed; with *only_new* a definition that is there stays.
 
     One of a queue that says nothing takes back what was said before, and makes none.
     """

@@ -68,7 +68,7 @@ class QueueDefinition:
 
     @property
     def age_ms(self) -> int | None:
-        """The same in milliseconds, as the database counts."""
+        """The age in milliseconds, as the database has it."""
         return None if self.age is None else max(1, round(self.age * 1000))
 
     @property

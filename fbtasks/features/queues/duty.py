@@ -31,7 +31,7 @@ def sync_queues(session: Session, app: str, definitions: Iterable[QueueDefinitio
 
 
 def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_new: bool = False) -> bool:
-    """Does so for one queue. Returns whether it changed; with *only_new* a definition that is there stays."""
+    """Brings one queue into the database. Returns whether it changed; with *only_new* one that is there stays."""
     it = definition
     row = it.queue, app, it.max_length, it.when_full, int(it.window is not None), it.age_ms, it.text, it.hash
 

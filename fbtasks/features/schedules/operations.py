@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from fbtasks.database.database import Database
@@ -98,9 +99,10 @@ def resume(database: Database, names: Iterable[str]) -> list[str]:
     Ticks in a pause are not made up for. One that stands still since a task could not be enqueued goes on with that
     tick, as missed ones do.
     """
+    now = cache(now_in)  # the clock is read once in a transaction
 
     def go_on(transaction: Transaction, row: Row) -> None:
-        next = row.timing.begin(now_in(transaction), row.last) if _is_paused(row) else None
+        next = row.timing.begin(now(transaction), row.last) if _is_paused(row) else None
         schedules.hold(transaction, row.id, held=False, next=next)
 
     return [*_each(database, names, go_on, lambda row: _is_paused(row) or row.error is not None)]

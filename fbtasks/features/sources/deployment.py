@@ -55,10 +55,9 @@ class Deployment(Every):
 
     def look(self, session: Session) -> bool:
         """Says what the database does not have as the code has it."""
-        if self._feeds:
-            problems = undeployed(session, self._app.name, self._feeds) | self._refused
-            self._refused = {}
-            for name, problem in problems.items():
-                if name not in self._polled:
-                    logger.warning("Subscription %s: %s Run: %s", name, sentence(problem), self._command)
+        problems = undeployed(session, self._app.name, self._feeds) | self._refused
+        self._refused = {}
+        for name, problem in problems.items():
+            if name not in self._polled:
+                logger.warning("Subscription %s: %s Run: %s", name, sentence(problem), self._command)
         return False

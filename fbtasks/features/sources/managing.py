@@ -93,7 +93,7 @@ def apply(
 
 
 def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
-    """Does the same with *session*, and waits for nobody. Raises as it does."""
+    """Deploys as :func:`apply` does, with *session*, and waits for no connection. Raises as it does."""
     definitions = list(feeds)
     found = _diff(session, app, definitions)
     if found.changes or not all(row.is_live for row in subscriptions.read(session)):

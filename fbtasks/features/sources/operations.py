@@ -80,7 +80,10 @@ _NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
 
 
 def inspect_sources(session: Session, feeds: Collection[Feed] = ()) -> list[LoadedSource]:
-    """Returns the same, with what each has; and the events that are kept since they have no handler."""
+    """Returns all subscriptions as :func:`list_sources` does, with their changes and tasks counted.
+
+    With them the events that are kept because they have no handler.
+    """
     loads, found = subscriptions.loads(session), []
     for facts in _facts(session, feeds):
         load = loads.get(facts.get("id", 0), _NOTHING)._asdict()

@@ -85,7 +85,7 @@ class Signature(AnswersCelery):
         return self
 
     def on_error(self, signature: Signature) -> Self:
-        """Does the same: Celery's word for it."""
+        """Is :meth:`link_error` under Celery's other name."""
         return self.link_error(signature)
 
     def clone(

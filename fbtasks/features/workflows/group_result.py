@@ -218,5 +218,5 @@ class Groups:
         return found
 
     def restore(self, id: str | int) -> GroupResult | None:
-        """Returns the same; None for one that is not known."""
+        """Returns the results of a saved group by its id; None for one that is not known."""
         return GroupResult.restore(id, self._app)

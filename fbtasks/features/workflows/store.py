@@ -206,7 +206,7 @@ def inputs(session: Session, step: int) -> tuple[Input, ...] | None:
 
 
 def _inputs(session: Session, step: int, group: int | None) -> tuple[Input, ...] | None:
-    """Returns the same; with *group* the results of its members."""
+    """Returns the inputs of a step; with *group* the results of the members of that group."""
     found = []
     for (packed,) in session.read("FBTASKS_WORKFLOWS.STEP_INPUTS", step, group):
         for kind, node, state, is_large, each in _unpack(packed):

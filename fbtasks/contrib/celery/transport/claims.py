@@ -68,7 +68,7 @@ class Settlements:
         return added
 
     def take_large(self) -> int:
-        """Returns the same of messages with a body of their own."""
+        """Returns how many messages with a body of their own were settled since the last call."""
         with self._lock:
             large, self._large = self._large, 0
         return large

@@ -221,13 +221,13 @@ class Receiver:
 
     def get(self, number: int, queue: str, *, no_ack: bool) -> Any:
         """Returns the next message of a queue; None: there is none."""
-        found = self._process.claim(number, 1)
-        self._tell(found, queue)
-        while found.unseen and not found:
+        while True:
             found = self._process.claim(number, 1)
             self._tell(found, queue)
-        if not found:
-            return None
+            if found:
+                break
+            if not found.unseen:
+                return None
         try:
             message = self._message(found[0], None)
         except DatabaseError:

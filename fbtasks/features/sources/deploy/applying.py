@@ -7,7 +7,7 @@ is made inactive, keeps its rights, and is dropped when no connection is left th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from fbtasks.database.values import as_naive_utc
@@ -79,11 +79,13 @@ def compared(
     return plan + [orphaned(found) for found in left.values()], dict(sorted(problems.items()))
 
 
-def undeployed(session: Session, app: str, definitions: Iterable[Feed]) -> dict[str, str]:
+def undeployed(session: Session, app: str, definitions: Collection[Feed]) -> dict[str, str]:
     """Returns why the database does not have definitions of *app* as its code has them, by the names of tasks.
 
-    Where it has them two statements tell.
+    Where it has them two statements tell. Without definitions it asks nothing.
     """
+    if not definitions:
+        return {}
     rows = {row.name: row for row in subscriptions.live(session) if row.app == app}
     triggers = ddl.found(session)
     stale = [
