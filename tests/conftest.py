@@ -21,12 +21,10 @@ from support.emptied import Emptied
 from support.forkserver import forkserver
 from support.programs import command_line_in
 from support.signals import as_in_a_terminal
-from support.sql import FEATURES, adopt, execute
+from support.sql import FEATURES, adopt, adopt_file, execute
 
 from fbtasks import FBTasks
-from fbtasks.database.packages import queries
 from fbtasks.firebird import connections
-from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.testing import eager
@@ -120,7 +118,7 @@ def template(tmp_path_factory):
             os.replace(folder / "template.part", folder / "template.fdb")
             return path
     shutil.copyfile(folder / "template.fdb", path)
-    _adopt_file(f"firebird://{path}")
+    adopt_file(f"firebird://{path}")
     return path
 
 
@@ -144,7 +142,7 @@ def url(request, tmp_path, template):
         if request.node.get_closest_marker("no_database") is None:
             shutil.copyfile(template, tmp_path / "queue.fdb")
             if "app" not in request.fixturenames:  # which does so with its own connection
-                _adopt_file(url)
+                adopt_file(url)
         yield url
         return
     with _database_on_server() as text:
@@ -161,12 +159,6 @@ def _database_on_server():
         yield text
     finally:
         _drop(DatabaseURL.parse(text))
-
-
-def _adopt_file(url):
-    parsed = DatabaseURL.parse(url)
-    with closing(Session(connections.connect(parsed), parsed, queries())) as session:
-        adopt(session)
 
 
 def _drop(url):
@@ -327,7 +319,7 @@ def make_project(tmp_path_factory, template):
             if SERVER is None:
                 shutil.copyfile(template, folder / "queue.fdb")
                 url = f"firebird://{folder}/queue.fdb"
-                _adopt_file(url)
+                adopt_file(url)
             else:
                 url = stack.enter_context(_database_on_server())
             (folder / "project").mkdir()

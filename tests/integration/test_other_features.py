@@ -12,7 +12,7 @@ import pytest
 from support.auditing import FOLDER, Audit
 from support.programs import command_line
 from support.registering import register
-from support.sql import adopt, execute, one, rows
+from support.sql import adopt_file, execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
 from fbtasks.database import generations, operations
@@ -63,8 +63,7 @@ def with_audit(url, app, audited_file):
     app.close()
     if app.settings.url.embedded:
         shutil.copyfile(audited_file, app.settings.url.database)
-        with closing(FBTasks("adopting", url)) as adopting, adopting.database.session() as session:
-            adopt(session)
+        adopt_file(url)
     with closing(audited(url)) as made:
         made.migrate()
         yield made

@@ -1,17 +1,19 @@
 """Tasks that wait for their time, and those whose time has passed."""
 
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.draining import drain
 from support.loops import opened, running
+from support.sql import one
 
 from fbtasks import TaskRevoked
 from fbtasks.queue import results
 from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
+
+pytestmark = pytest.mark.emptied
 
 
 def test_scheduled_tasks_wait_for_their_time(app, add, wait_for):
@@ -52,7 +54,7 @@ def test_naive_eta_is_local_time_and_aware_is_itself(app, add):
 
 def test_expired_tasks_are_revoked(app, add, wait_for):
     result = add.apply_async((1, 1), expires=0.05)
-    wait_for(lambda: time.sleep(0.1) is None)
+    wait_for(lambda: one(app, "SELECT EXPIRE_TIME < QUEUE_NOW() FROM QUEUE_TASK"))
     drain(app)
     with pytest.raises(TaskRevoked, match="expired"):
         result.get(timeout=1)

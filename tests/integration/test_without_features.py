@@ -5,7 +5,7 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from support.sql import adopt, execute, one, rows
+from support.sql import adopt_file, execute, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, TaskDefinitionError, chain, task
 from fbtasks.database import migrate
@@ -29,7 +29,7 @@ def add(a, b):
 
 
 @pytest.fixture(scope="module")
-def bare_file(template, tmp_path_factory):
+def bare_file(tmp_path_factory):
     """A database that an app without features has made, which tests get a copy of."""
     path = tmp_path_factory.mktemp("bare") / "queue.fdb"
     with closing(FBTasks("bare", f"firebird://{path}", features=[])) as app:
@@ -42,8 +42,7 @@ def bare(url, bare_file):
     """An app without features, on such a database."""
     with closing(FBTasks("bare", url, features=[])) as app:
         shutil.copyfile(bare_file, app.settings.url.database)
-        with app.database.session() as session:
-            adopt(session)
+        adopt_file(url)
         app.task(name="add")(add)
         yield app
 

@@ -1,5 +1,6 @@
 """What limits leave in the database."""
 
+from fbtasks.queue import tasks
 from support.sql import one, rows
 
 UNREAD = "QUEUE_NOTE WHERE ID > 0"
@@ -19,3 +20,14 @@ def nothing_left(app, *more):
 def unread(app):
     """How many notes nobody has read."""
     return one(app, f"SELECT COUNT(*) FROM {UNREAD}")
+
+
+def leaves_nothing(app):
+    """Whether nothing is left of limits when all tasks have ended, and what they left is read."""
+    with app.database.session() as session:
+        session.run(lambda t: tasks.claim(t, 1, "default", 10))
+        session.run(lambda t: tasks.claim(t, 1, "default", 10))
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE WHERE USED + WAITS + HALTED <> 0") == 0
+        while session.call("FBTASKS_LIMITS.FORGET_GATES", 1000):
+            pass
+    return nothing_left(app, "QUEUE_GATE")

@@ -17,9 +17,9 @@ def register(app):
         return managing.register(session, app.name, app.features["sources"].feeds())
 
 
-def listed(app):
-    return app.database.use(operations.list_sources)
+def listed(app, feeds=()):
+    return app.database.use(lambda session: operations.list_sources(session, feeds))
 
 
-def inspected(app):
-    return app.database.use(operations.inspect_sources)
+def inspected(app, feeds=()):
+    return app.database.use(lambda session: operations.inspect_sources(session, feeds))

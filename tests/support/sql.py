@@ -2,11 +2,15 @@
 
 import os
 import re
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+from fbtasks.database.packages import queries
 from fbtasks.database.schema import numbered
 from fbtasks.errors import ConflictError
+from fbtasks.firebird import connections
 from fbtasks.firebird.driver.translate import translate
+from fbtasks.firebird.session import Session
+from fbtasks.url import DatabaseURL
 
 FEATURES = [] if os.environ.get("FBTASKS_TEST_FEATURES") == "none" else None
 """Those of the tests' apps and databases: all (None), or with FBTASKS_TEST_FEATURES=none the core alone."""
@@ -149,3 +153,10 @@ def page_fetches(session):
 def adopt(session):
     """Has a copy of a database taken for the original. Nothing has been read of sources that it could forget."""
     session.run(lambda t: t.execute("adopt"))
+
+
+def adopt_file(url):
+    """Makes the database a file of its own, as after a copy."""
+    parsed = DatabaseURL.parse(str(url))
+    with closing(Session(connections.connect(parsed), parsed, queries())) as session:
+        adopt(session)

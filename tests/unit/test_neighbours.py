@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.clocks import stopped
 
 from fbtasks.queue.register import hosts, neighbours
 from fbtasks.queue.register.neighbours import BEATS, HANGS, NeighbourMonitor, Rhythm
@@ -16,21 +17,9 @@ LEASE = 28.0
 HEARTBEAT, GRACE = LEASE / BEATS, LEASE / SHARE
 
 
-class Clock:
-    """Ours, so that times are exact."""
-
-    def __init__(self):
-        self.now = 5000.0
-
-    def monotonic(self):
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(neighbours, "clock", clock)
-    return clock
+    return stopped(monkeypatch, neighbours)
 
 
 def neighbour(silence, lease=LEASE):

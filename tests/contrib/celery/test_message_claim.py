@@ -4,11 +4,11 @@ from contextlib import closing
 
 import pytest
 from support.publishing import published
+from support.registering import register
 from support.sql import execute, out_of_order, table_reads
 
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, LowWaterMarks, Publication, QueueSpec, Taken
-from fbtasks.queue.register import processes
 
 pytestmark = pytest.mark.emptied
 
@@ -20,18 +20,13 @@ def session(app):
         yield session
 
 
-def registered(session):
-    facts = {"host": "here", "pid": 1, "pid_start": 1, "lease": 3600.0}
-    return session.run(lambda t: processes.register(t, "consumer", **facts))
-
-
 def declared(session):
     return session.run(lambda t: messages.declare_queue(t, QueueSpec("q"), None)).id
 
 
 @pytest.fixture
-def consumer(session):
-    return registered(session)
+def consumer(app, session):
+    return register(app, "consumer", lease=3600.0)
 
 
 @pytest.fixture
@@ -96,7 +91,7 @@ def test_a_claim_reads_in_the_order_of_its_index(app):
 
     def wrong_plans():
         with closing(app.database.open()) as session:
-            consumer, queue = registered(session), declared(session)
+            consumer, queue = register(app, "consumer", lease=3600.0), declared(session)
             session.run(lambda t: messages.claim(t, consumer, 1, queue, 5, b""))
             bounds = "lower bound: [23]/3, upper bound: 3/3"
             return out_of_order(session, "FBTASKS_CELERY.CLAIM", "QUEUE_MSG", "QUEUE_MSG_CLAIM", bounds)

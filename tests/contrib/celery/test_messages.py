@@ -12,7 +12,6 @@ from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
 from fbtasks.queue.register import hosts, processes
-from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.emptied
 
@@ -66,8 +65,8 @@ class Store:
 
 
 @pytest.fixture
-def store(url):
-    shared = SharedDatabase(Settings("test", url=DatabaseURL.parse(url)))
+def store(app):
+    shared = SharedDatabase(Settings("test", url=app.settings.url))
     yield Store(shared)
     shared.close()
 

@@ -4,32 +4,20 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from support.held import nothing_left
+from support.held import leaves_nothing
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import Ordered
 from fbtasks.queue import tasks
-from fbtasks.tasks.call import RELEASED, Failed, Reason, Requeue, Succeeded
+from fbtasks.tasks.call import RELEASED, Failed, Reason, Requeue
 
 pytestmark = pytest.mark.emptied
 
-DONE = Succeeded(keep=False)
 FAILED = Failed("builtins.ValueError", "no")
 
 
 def state(app, result):
     return one(app, "SELECT STATE FROM QUEUE_TASK WHERE ID = ?", int(result.id))
-
-
-def leaves_nothing(app):
-    """Whether nothing is left of limits when all tasks have ended, and what they left is read."""
-    with app.database.session() as session:
-        session.run(lambda t: tasks.claim(t, 1, "default", 10))
-        session.run(lambda t: tasks.claim(t, 1, "default", 10))
-        assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE WHERE USED + WAITS + HALTED <> 0") == 0
-        while session.call("FBTASKS_LIMITS.FORGET_GATES", 1000):
-            pass
-    return nothing_left(app, "QUEUE_GATE")
 
 
 def customer(app, at_once=2, **options):

@@ -5,10 +5,6 @@ from contextlib import closing
 import pytest
 from firebird.driver import Isolation, tpb
 
-from fbtasks.tasks.call import Failed
-
-FAILED = Failed("builtins.ValueError", "no")
-
 
 def fill(task, keys, each):
     """Calls of each key in turn, a thousand in a transaction."""

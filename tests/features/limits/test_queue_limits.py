@@ -14,22 +14,22 @@ LEFT = "SELECT G.USED - (SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0) FROM QUEU
 
 
 @pytest.fixture
-def limited(url):
+def limited(app):
     """Makes an app whose queue ``reports`` has limits, and its task."""
     apps = []
 
     def make(**options):
-        app = FBTasks("test", url)
-        apps.append(app)
-        app.queue("reports", **options)
-        with app.database.session() as session:
-            app.features["queues"].deploy(session)
-            app.features["limits"].deploy(session)
-        return app, app.task(name="report", queue="reports", ignore_result=True)(lambda n=0: n)
+        made = FBTasks("test", app.settings.url)
+        apps.append(made)
+        made.queue("reports", **options)
+        with made.database.session() as session:
+            made.features["queues"].deploy(session)
+            made.features["limits"].deploy(session)
+        return made, made.task(name="report", queue="reports", ignore_result=True)(lambda n=0: n)
 
     yield make
-    for app in apps:
-        app.close()
+    for made in apps:
+        made.close()
 
 
 def claim(app, most=100, queue="reports", **options):

@@ -10,11 +10,11 @@ from support.capture import script
 from support.draining import drain
 from support.duties import Worker
 from support.programs import command_line
+from support.sources import apply
 from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
-from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.deployment import Deployment
 
 ORDERS = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(10), TOTAL INTEGER, NOTE VARCHAR(30))"
@@ -36,14 +36,10 @@ def said(capsys, url):
     return run
 
 
-def deploy(app):
-    return subscriptions.apply(app.database, app.name, app.features["sources"].feeds())
-
-
 def test_an_expression_that_fails_is_a_failed_task_and_nothing_else(app, heard, said):
     script(app, ORDERS)
     app.on_change("ORDERS", insert=True, when="100 / new.TOTAL > 1", name="paid")(lambda c: heard.append(c.key["ID"]))
-    deploy(app)
+    apply(app)
     app.close()
     for number, total in ((1, 10), (2, 0), (3, 20)):
         execute(app, "INSERT INTO ORDERS (ID, TOTAL) VALUES (?, ?)", number, total)
@@ -70,7 +66,7 @@ def test_a_trigger_that_changes_its_row_once_more_is_noted_before_its_own_statem
     app.on_change("ORDERS", insert=True, update=True, columns=("TOTAL", "NOTE"), order=order, name="paid")(
         lambda change: heard.append((change.op, change.new["TOTAL"], change.new["NOTE"]))
     )
-    deploy(app)
+    apply(app)
     app.close()
     execute(app, "INSERT INTO ORDERS (ID, TOTAL) VALUES (1, 5)")
     drain(app)
@@ -103,7 +99,7 @@ def test_of_bulk_inserts_what_was_committed_arrives_once(app, heard, count, orde
         heard.extend(change.new["ID"] for change in (changes if order == "batch" else [changes]))
 
     app.on_change("ORDERS", insert=True, name="all", **ORDERED[order])(handle)
-    deploy(app)
+    apply(app)
     app.close()
     with closing(app.connect()) as undone, closing(app.connect()) as done:
         undone.execute_immediate(BULK.format(first=2_000_000))
@@ -142,12 +138,12 @@ def test_a_table_is_altered(app, url, heard, said, caplog):
     app.on_change("ORDERS", insert=True, columns=("NOTE",), when="new.TOTAL > 0", name="paid")(
         lambda change: heard.append((change.key["ID"], change.new.get("NOTE")))
     )
-    deploy(app)
+    apply(app)
     app.close()
     execute(app, "INSERT INTO ORDERS VALUES (1, 'A', 1, 'x')")
     app.close()
     script(app, "ALTER TABLE ORDERS ADD MORE INTEGER", "ALTER TABLE ORDERS DROP STATUS")
-    assert deploy(app).changes == []
+    assert apply(app).changes == []
     assert told(app, caplog) == []
     assert said("health")["problems"] == ["queue default: no worker serves it", "no worker is alive"]
     for refused in ("DROP NOTE", "ALTER NOTE TO TEXT", "DROP TOTAL"):
@@ -159,7 +155,7 @@ def test_a_table_is_altered(app, url, heard, said, caplog):
     changed.on_change("ORDERS", insert=True, when="new.TOTAL > 0", name="paid")(
         lambda change: heard.append((change.key["ID"], change.new.get("NOTE")))
     )
-    deploy(changed)
+    apply(changed)
     changed.close()
     app.close()
     script(app, "ALTER TABLE ORDERS DROP NOTE")
@@ -169,7 +165,7 @@ def test_a_table_is_altered(app, url, heard, said, caplog):
     assert sorted(heard) == [(1, "x"), (2, "y"), (3, None)]
     # The code before it names a column that is gone.
     assert told(app, caplog) == ["Subscription paid: the table 'ORDERS' has no column 'NOTE'"]
-    (problem,) = deploy(app).problems.values()
+    (problem,) = apply(app).problems.values()
     assert problem.startswith("the table 'ORDERS' has no column 'NOTE'")
     execute(app, "INSERT INTO ORDERS VALUES (4, 1, 7)")
     drain(app)

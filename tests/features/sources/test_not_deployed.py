@@ -5,15 +5,15 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
+from support import sources
 from support.duties import Worker
 from support.loops import opened
 from support.programs import command_line
+from support.sources import apply
 from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
-from fbtasks.features.sources import managing as service
-from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.deployment import Deployment
 from fbtasks.firebird.session import Transaction
@@ -57,17 +57,12 @@ def told(app):
 
 
 def listed(app):
-    feeds = app.features["sources"].feeds()
-    found = app.database.use(lambda session: source_service.list_sources(session, feeds))
+    found = sources.listed(app, app.features["sources"].feeds())
     return [(row.id, row.name, row.app, row.state, row.problems) for row in found]
 
 
 def changed(app, table="ORDERS", **options):
     app.on_change(table, name="paid", **{"insert": True, **options})(id)
-
-
-def deploy(app):
-    return service.apply(app.database, app.name, app.features["sources"].feeds())
 
 
 def test_a_table_that_is_not_there_is_told_until_it_is_deployed(app, url):
@@ -76,14 +71,13 @@ def test_a_table_that_is_not_there_is_told_until_it_is_deployed(app, url):
     assert told(app) == [("paid", "test", NO_TABLE.rstrip("."))]
     assert not get_health(app.database, 300).healthy
     assert listed(app) == [(None, "paid", "test", "undeployed", [NO_TABLE])]
-    feeds = app.features["sources"].feeds()
-    (loaded,) = app.database.use(lambda session: source_service.inspect_sources(session, feeds))
+    (loaded,) = sources.inspected(app, app.features["sources"].feeds())
     assert (loaded.state, loaded.problems, loaded.waiting, loaded.kind) == ("undeployed", [NO_TABLE], 0, "change")
     execute(app, TABLE)
     assert told(app) == [("paid", "test", NO_TRIGGER)]
     with closing(FBTasks("fbtasks", url)) as without_code:
         assert told(without_code) == listed(without_code) == []
-    assert deploy(app).problems == {}
+    assert apply(app).problems == {}
     assert told(app) == []
     assert listed(app) == [(1, "paid", "test", "active", [])]
 
@@ -99,7 +93,7 @@ def test_a_worker_that_does_not_deploy_tells_of_triggers_that_are_not_there(app,
     look(other, duty)
     assert caplog.messages == [said] * 2
     assert told(other) == [("paid", "test", NO_TRIGGER)]
-    deploy(other)
+    apply(other)
     look(other, duty)
     assert caplog.messages == [said] * 2
     assert told(other) == []
@@ -109,7 +103,7 @@ def test_a_worker_that_does_not_deploy_tells_of_triggers_that_are_not_there(app,
 def test_a_definition_that_changed_is_told_beside_its_subscription(app, url, caplog):
     execute(app, TABLE)
     changed(app)
-    deploy(app)
+    apply(app)
     other = FBTasks("test", url, auto_migrate=False)
     changed(other, update=True)
     duty = start(other)
@@ -125,9 +119,9 @@ def test_a_definition_that_changed_is_told_beside_its_subscription(app, url, cap
     assert [each.partition(". Run")[0] for each in caplog.messages] == [
         f"Subscription paid: {each}" for each in (said, inactive)
     ]
-    deploy(app)
+    apply(app)
     assert (told(app), told(other)) == ([], [("paid", "test", said)])
-    deploy(other)
+    apply(other)
     assert told(other) == []
     other.close()
 
@@ -142,7 +136,7 @@ def test_a_refused_poll_is_told_until_its_table_has_the_column(app, caplog):
     # What the worker polls itself it says where it polls.
     assert caplog.messages == [f"Subscription elsewhere: {said}. Run: fbtasks subscriptions apply -A shop"]
     execute(app, "ALTER TABLE ORDERS ADD TOTAL INTEGER")
-    deploy(app)
+    apply(app)
     look(app, duty)
     assert told(app) == []
     assert len(caplog.messages) == 1
@@ -163,16 +157,16 @@ def test_a_handler_of_an_event_that_is_refused_is_told(app, monkeypatch, caplog)
         "Subscription mail: it is not registered yet",
     ]
     assert told(app) == [("mail", "test", "it is not registered yet")]
-    deploy(app)
+    apply(app)
     assert told(app) == []
 
 
 def test_code_that_is_back_is_told(app, url):
     execute(app, TABLE)
     changed(app)
-    deploy(app)
+    apply(app)
     with closing(FBTasks("test", url)) as without:
-        deploy(without)
+        apply(without)
         assert told(without) == []
     assert told(app) == [("paid", "test", "its code is back")]
 
@@ -183,7 +177,7 @@ def test_a_task_of_another_app_is_told_as_a_problem(app, url):
     changed(other)
     assert [each[:2] for each in told(other)] == [("paid", "other")]
     execute(app, TABLE)
-    deploy(app)
+    apply(app)
     ((*named, problem),) = told(other)
     assert named == ["paid", "other"]
     assert problem.startswith("a source feeds the task 'paid' of the app 'other', and already one of 'test'.")

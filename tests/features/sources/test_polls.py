@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 from firebird.driver import TPB, Isolation, TableAccessMode, TableShareMode
+from support.clocks import stopped
 from support.draining import drain
 from support.duties import Worker
 from support.polls import Poller, fill
@@ -71,26 +72,11 @@ def handler():
     return Handler()
 
 
-class Clock:
-    """A clock that the test moves on."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-
 @pytest.fixture
 def stop_clock(monkeypatch):
     """Has looks go by a clock that stands still from then on, which nothing but a look can bear."""
 
-    def stop():
-        clock = Clock()
-        monkeypatch.setattr(looking, "clock", clock)
-        return clock
-
-    return stop
+    return lambda: stopped(monkeypatch, looking)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from fbtasks import FBTasks
 from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.features.sources import managing as service
-from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources.deploy import applying
 from fbtasks.features.sources.deployment import Deployment
 from fbtasks.features.sources.duty import forget_events
@@ -607,7 +606,7 @@ def test_the_roles_of_workers_and_operators_see_what_is_not_deployed(app, as_rol
     for each in (worker, operator):
         each.on_change("T", name="changed", insert=True, when="new.ID > 0")(id)
     # They may look, and not compile conditions.
-    found = service.diff(operator.database, "test", operator.features["sources"].feeds())
+    found = diff(operator)
     assert ([step.name for step in found.changes], found.problems) == (["changed"], {})
     worker.path = "shop"
     with worker.database.session() as session:
@@ -624,11 +623,10 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
     subscribe(app)
     worker = as_role("worker")
     worker.on_event("order.paid", name="mail")(id)
-    with worker.database.session() as session:
-        assert service.register(session, "test", worker.features["sources"].feeds()) == {}
+    assert register(worker) == {}
     assert rows(app, "SELECT NAME FROM QUEUE_HANDLER") == [("mail",)]
-    assert [row.name for row in app.database.use(source_service.list_sources)] == ["changed", "mail"]
-    assert [row.state for row in app.database.use(source_service.list_sources)] == ["active", "active"]
+    assert [row.name for row in listed(app)] == ["changed", "mail"]
+    assert [row.state for row in listed(app)] == ["active", "active"]
     with worker.database.session() as session:
         for statement in (
             "EXECUTE PROCEDURE FBTASKS_SOURCES.UNHANDLE(1, 'test')",  # not of an event
@@ -644,7 +642,7 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
 
 def test_a_producer_reads_no_subscriptions(app, as_role):
     with pytest.raises(AuthenticationError):
-        as_role("producer").database.use(source_service.list_sources)
+        listed(as_role("producer"))
 
 
 def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_active(app, monkeypatch):
