@@ -34,6 +34,8 @@ from fbtasks.tasks.call import (
 
 CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
+CALLS: Final = 8_190
+"""The longest string that FBTASKS_PRODUCER.ENQUEUE_PACKED takes, in bytes: some 75 small calls."""
 INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
 SHORT: Final = (b"D", Reason.RELEASE.value, Reason.CONTINUE.value)

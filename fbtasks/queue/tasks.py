@@ -42,7 +42,8 @@ def enqueue(
     found: list[Enqueued] = []
     number: int | None = None
     with ids_may_be_taken():
-        for records in codec.chunks(codec.pack_call(call, limits, finds=finds) for call in calls):
+        packed_calls = (codec.pack_call(call, limits, finds=finds) for call in calls)
+        for records in codec.chunks(packed_calls, codec.CALLS):
             packed = transaction.packed("FBTASKS_PRODUCER.ENQUEUE_PACKED", records)
             answers, number = codec.unpack_enqueued(packed)
             found.extend(answers)

@@ -120,7 +120,7 @@ class _Writing:
             transaction.call("FBTASKS_WORKFLOWS_API.PUT_NODES", group)
         with tasks.ids_may_be_taken():
             head = codec.steps_at(now)
-            for group in codec.chunks(self._steps(limits), codec.CHUNK - len(head)):
+            for group in codec.chunks(self._steps(limits), codec.CALLS - len(head)):
                 transaction.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", head + group)
         for node, call in self._plan.steps():
             tasks.put_beside(transaction, self._number(node), call)

@@ -303,8 +303,10 @@ PACKAGE FBTASKS_PRODUCER^
 -- header before theirs (see features/workflows/store.py): the last ones come first, so that what follows a step is
 -- there when it ends, and with one time, so that they run in the order of their numbers. A workflow is enqueued whole:
 -- where a call alone would be dropped or be a duplicate, it is refused.
-PROCEDURE ENQUEUE_PACKED (CALLS QUEUE_RECORDS)
-RETURNS (IDS QUEUE_DIGITS)
+-- The engine copies what goes in and out in its declared length, used or not: with four times as much, one call cost
+-- 6 % more.
+PROCEDURE ENQUEUE_PACKED (CALLS VARCHAR(8190) CHARACTER SET OCTETS)
+RETURNS (IDS VARCHAR(2400) CHARACTER SET ASCII)
 AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE NOW_UTC TIMESTAMP;
