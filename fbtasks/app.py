@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Annotated, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -49,6 +49,7 @@ from fbtasks.tasks.handlers import ON_FAILURE
 from fbtasks.tasks.middleware import Middlewares, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
+from fbtasks.url import DatabaseURL
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
@@ -550,8 +551,29 @@ class FBTasks(AnswersCelery):
         return self.database.connect(**{"charset": self.settings.url.charset, **options})
 
     def migrate(self) -> list[int]:
-        """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
-        return self.database.migrate().versions
+        """Makes the tables of the queue, or brings them up to date, and what the app defines beside its tasks.
+
+        That is what ``fbtasks migrate -A`` does: limits, queues, schedules, triggers and handlers of events. Returns
+        the versions that were applied now. Raises :class:`ConfigurationError` for what cannot be deployed, such as
+        changes of a table that is not there yet; all else is deployed then.
+        """
+        versions = self.database.migrate().versions
+        self.load()
+        with self.database.session() as session:
+            deployed = self.features.deploy(session).values()
+        problems = [f"{name}: {said}" for each in deployed for name, said in each.problems.items()]
+        if problems:
+            raise ConfigurationError(f"these definitions cannot be deployed, and all else is. {' '.join(problems)}")
+        return versions
+
+    def use_database(self, url: DatabaseURL | str) -> None:
+        """Points the app at another database, for its tests above all: see :func:`fbtasks.testing.on_database`.
+
+        Its connections are closed. Raises :class:`ConfigurationError` for what is no URL.
+        """
+        self.close()
+        self.settings = replace(self.settings, url=url)
+        self.database.point_at(self.settings)
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""

@@ -396,6 +396,10 @@ class Features:
         """Their names, each between spaces."""
         return "".join(f" {name} " for name in self._features)
 
+    def deploy(self, session: Session) -> dict[str, Deployed]:
+        """Brings what the code of the app says into the database. Returns what each has done, by what it brings in."""
+        return {each.brings_in or each.name: each.deploy(session) for each in self.which("deploy")}
+
     def which(self, member: str) -> tuple[Any, ...]:
         """Returns those that have a *member* of their own."""
         base = getattr(Feature, member)

@@ -23,8 +23,7 @@ def migrate(command: Command) -> None:
     if command.code:
         app.load()
         with closing(app.database.open()) as session:
-            for each in app.features.which("deploy"):
-                brought[each.brings_in or each.name] = each.deploy(session)
+            brought |= app.features.deploy(session)
     text = f"{app.settings.url}: {_done(done)}."
     text = " ".join([text, *(each.summary for each in brought.values() if each.summary)])
     lines = [line for each in brought.values() if not each.summary for line in each.lines]

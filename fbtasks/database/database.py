@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
@@ -23,6 +23,7 @@ from fbtasks.firebird.driver.translate import shut_down
 from fbtasks.firebird.identity import Facts, KnownDatabase, file_of
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, database_info
+from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -41,6 +42,9 @@ class Database:
     Sessions are of a queue that is there. A process that enqueues or works calls :meth:`make_ready` first, which may
     create it.
     """
+
+    may_open: ClassVar[Callable[[DatabaseURL], None] | None] = None
+    """Raises for a database that this process is not to open: see ``testing/plugin.py``."""
 
     def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
         """*features*: those that the database is to have."""
@@ -65,6 +69,14 @@ class Database:
         """The monotonic time before which a database that is shut down is left alone."""
         self.tell: Callable[[str], None] = logger.info
         """Called with one line when a database or a queue was created."""
+
+    def point_at(self, settings: Settings) -> None:
+        """Uses the database of *settings* from now on, and closes the connections to the former one."""
+        self.close()
+        self.settings, self.url = settings, settings.url
+        self.known = KnownDatabase(self.url)
+        self._ready = self._created = False
+        self._next_look = 0.0
 
     def session(self) -> AbstractContextManager[Session]:
         """A session for a short while; others wait for it when all are lent."""
@@ -122,6 +134,8 @@ class Database:
         """
         if clock.monotonic() < self._next_look:
             raise shut_down(self.url)
+        if Database.may_open is not None:
+            Database.may_open(self.url)
         for _ in range(_TRIES):
             seen, before = self.known.transaction, self.known.look()
             met: list[Facts] = []

@@ -98,19 +98,15 @@ class Loop:
                 return False
             self._waker.wait(SHUT_DOWN_LOOK)
 
-    def open(self, *, deploys: bool = True) -> None:
-        """Connects, brings in what the app says, and registers the worker.
-
-        With *deploys* also what its duties need.
-        """
+    def open(self) -> None:
+        """Connects, brings in what the app says and what the duties need, and registers the worker."""
         session = self.connection.open()
         for feature in self._app.features:
             for line in feature.begin(session):
                 logger.info("%s", line)
         names = [name for name in self._app.tasks if not name.endswith(ON_FAILURE)]
         tasks.set_on_failure(session, {name: hook_name(name) in self._app.tasks for name in names})
-        if deploys:
-            self._duties.begin(session)
+        self._duties.begin(session)
         self._register(session)
         self.lease.look_for_namesakes(session)
 

@@ -131,6 +131,10 @@ class Limits(Feature):
             _refuse_duplicates(batch.calls)
             batch.owners |= self.known.of(batch)
 
+    def close(self) -> None:
+        """Forgets which limits the database has."""
+        self.known.forget()
+
     def receives(self, task: Task[..., Any]) -> bool:
         """Returns whether it has limits."""
         return task.name in self.gates
