@@ -571,8 +571,9 @@ class FBTasks(AnswersCelery):
 
         Its connections are closed. Raises :class:`ConfigurationError` for what is no URL.
         """
+        found = DatabaseURL.parse(url) if isinstance(url, str) else url
         self.close()
-        self.settings = replace(self.settings, url=url)
+        self.settings = replace(self.settings, url=found)
         self.database.point_at(self.settings)
 
     def close(self) -> None:
