@@ -559,6 +559,30 @@ def test_a_queue_in_which_tasks_are_always_ready_asks_its_sources_too(app, sessi
     assert made + 50 - ready == min(70, most * looks)
 
 
+@pytest.mark.parametrize(
+    ("priorities", "expected"),
+    [({0: 50}, 10), ({0: 3}, 17), ({-1: 50}, 20), ({1: 4}, 16), ({1: 4, 0: 50}, 6), ({1: 50, 0: 50}, 0)],
+    ids=str,
+)
+def test_ready_tasks_have_their_share_of_the_room_by_priority(app, session, priorities, expected):
+    subscribe(app, NAME, ordering="none", most=1)
+    plain = app.task(name="plain")(lambda: None)
+    for priority, count in priorities.items():
+        plain.delay_many([()] * count, priority=priority)
+    for _ in range(30):
+        change(app)
+    found = [each.name for each in claim(session, 20)]
+    assert (found.count(NAME), len(found)) == (expected, 20)
+
+
+def test_ready_tasks_of_the_same_priority_have_every_second_claim_of_one(app, session):
+    subscribe(app, NAME, ordering="none", most=1)
+    app.task(name="plain")(lambda: None).delay_many([()] * 40)
+    for _ in range(40):
+        change(app)
+    assert {each.name for _ in range(40) for each in claim(session, 1)} == {"plain", NAME}
+
+
 def test_more_urgent_tasks_take_the_whole_room(app, session):
     subscribe(app, NAME)
     app.task(name="plain", priority=1)(lambda: None).delay_many([()] * 50)
