@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from support.feeding import change, gates, left, subscribe, write
 from support.sql import execute, held, one
+from support.waking import listening
 
-from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import tasks
 from fbtasks.states import State
@@ -331,26 +331,11 @@ def test_a_task_that_a_statement_fails_halts_its_lane_as_well(app, session, ends
     assert taken(session, claim(session)) == [[later]]
 
 
-MARK = "fbtasks:queue:mark"
-
-
 @pytest.fixture
 def wakes(app):
     """Tells whether what a function does wakes the workers of the queue."""
-    with app.database.session() as hearing:
-        events = Events(hearing, ["fbtasks:queue:default", MARK])
-        events.wait(30)  # the first answer tells how often they have been posted so far
-
-        def wakes(act, *given, **more):
-            act(*given, **more)
-            execute(app, f"EXECUTE BLOCK AS BEGIN POST_EVENT '{MARK}'; END")
-            heard = set()
-            while MARK not in heard:
-                heard.update(events.wait(30))
-            return len(heard) > 1
-
+    with listening(app) as wakes:
         yield wakes
-        events.close()
 
 
 @pytest.mark.parametrize(("ordering", "lane"), [("key", 1), ("key", 0), ("total", 0)])
