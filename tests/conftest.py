@@ -23,7 +23,7 @@ from support.programs import command_line_in
 from support.signals import as_in_a_terminal
 from support.sql import FEATURES, adopt, adopt_file, execute
 
-from fbtasks import FBTasks
+from fbtasks import DatabaseUnavailable, FBTasks
 from fbtasks.firebird import connections
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
@@ -362,6 +362,21 @@ def app(request):
 @pytest.fixture
 def add(app):
     return app.task(name="add")(lambda a, b: a + b)
+
+
+@pytest.fixture
+def away(app, monkeypatch):
+    """The database cannot be reached while it is set: work that has begun ends, and no more begins."""
+    away = threading.Event()
+    use = app.database.use
+
+    def used(work, **how):
+        if away.is_set():
+            raise DatabaseUnavailable("it is away.")
+        return use(work, **how)
+
+    monkeypatch.setattr(app.database, "use", used)
+    return away
 
 
 @pytest.fixture

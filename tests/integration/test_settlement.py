@@ -89,21 +89,6 @@ def test_a_connection_that_is_lost_twice_is_an_error_and_nothing_was_enqueued(ap
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
-@pytest.fixture
-def away(app, monkeypatch):
-    """The database cannot be reached while it is set, though not before a commit."""
-    away = threading.Event()
-    use = app.database.use
-
-    def used(work, **how):
-        if away.is_set():
-            raise DatabaseUnavailable("it is away.")
-        return use(work, **how)
-
-    monkeypatch.setattr(app.database, "use", used)
-    return away
-
-
 def test_a_database_that_comes_back_in_time_is_asked(app, add, lose, away):
     lose.append(away.set)
     threading.Timer(1.0, away.clear).start()

@@ -253,52 +253,37 @@ def test_closing_the_app_ends_waits(app, add, threads, wait_for):
     assert asyncio.run(result.aget(timeout=30)) == 2
 
 
-@pytest.fixture
-def outage(app, monkeypatch):
-    """The database does not answer while it is set."""
-    away = threading.Event()
-    use = app.database.use
-
-    def used(work, **how):
-        if away.is_set():
-            raise DatabaseUnavailable("it is away.")
-        return use(work, **how)
-
-    monkeypatch.setattr(app.database, "use", used)
-    return away
-
-
 @pytest.mark.parametrize("how", ["get", "aget"])
-def test_a_wait_outlives_a_database_that_is_away_for_a_while(app, add, outage, how, monkeypatch):
+def test_a_wait_outlives_a_database_that_is_away_for_a_while(app, add, away, how, monkeypatch):
     result = add.delay(1, 1)
     wait = (lambda: result.get(timeout=60)) if how == "get" else (lambda: asyncio.run(result.aget(timeout=60)))
     found = []
     thread = threading.Thread(target=lambda: found.append(wait()))
     thread.start()
     time.sleep(0.3)
-    outage.set()
+    away.set()
     time.sleep(0.3)
     drain(app)
     assert not found
-    outage.clear()
+    away.clear()
     thread.join(60)
     assert found == [2]
-    outage.set()
+    away.set()
     with pytest.raises(DatabaseUnavailable, match="away"):
         wait()  # who has never had an answer is told at once
 
 
 @pytest.mark.parametrize("how", ["get", "aget"])
-def test_a_database_that_stays_away_ends_waits(app, add, outage, how, monkeypatch):
+def test_a_database_that_stays_away_ends_waits(app, add, away, how, monkeypatch):
     monkeypatch.setattr(outcomes, "OUTAGE", 0.5)
     result = add.delay(1, 1)
     for timeout in (None, 0.4):
-        timer = threading.Timer(0.2, outage.set)
+        timer = threading.Timer(0.2, away.set)
         timer.start()
         with pytest.raises(DatabaseUnavailable, match="away"):
             result.get(timeout) if how == "get" else asyncio.run(result.aget(timeout))
         timer.join()
-        outage.clear()
+        away.clear()
 
 
 @pytest.mark.usefixtures("url")

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from support.held import nothing_left
 from support.loops import opened
 from support.sql import NOW, execute, held, one, rows
 
-from fbtasks import ConfigurationError, Request, TaskDefinitionError, Unique, group
+from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, group
 from fbtasks import timing as clock
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
@@ -81,6 +82,18 @@ def test_wait_counts_for_each_that_is_left_behind(app, claim):
     assert claim() == []
     age(app, LONG)
     assert numbers(claim()) == [4]
+
+
+@pytest.mark.parametrize("ages", [(LONG - 10, 0), (0, LONG - 10)], ids=["first", "last"])
+def test_the_oldest_call_tells_how_long_a_batch_has_waited(app, claim, ages):
+    """Whether it was counted first or last."""
+    add = adding(app)
+    for number, seconds in enumerate(ages):
+        earlier = f"START_TIME = DATEADD(-{seconds} SECOND TO START_TIME)"
+        execute(app, f"UPDATE QUEUE_TASK SET {earlier} WHERE ID = ?", int(add.delay(number).id))
+        assert claim() == []
+    age(app, 20)
+    assert numbers(claim()) == [0, 1]
 
 
 def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
@@ -414,6 +427,17 @@ def test_a_drain_runs_a_batch_that_is_not_full_when_its_time_has_come(app):
     other = app.task(name="late", batch=2, wait=LONG, queue="other")(lambda requests: [None]).delay()
     drain(app, ["default"])  # that of another queue is not waited for
     assert other.state == "PENDING"
+
+
+def test_calls_that_were_enqueued_without_the_code_of_the_task_are_put_together(app):
+    act = recording(app, wait=LONG)
+    with closing(FBTasks("other", app.settings.url)) as other:
+        for text in ("a", "b"):
+            other.send_task("act", (text,))
+    execute(app, "SELECT ID FROM FBTASKS.ENQUEUE('act', '[\"c\"]')")
+    drain(app)
+    assert [sorted(each.args[0] for each in given) for given in act.given] == [["a", "b", "c"]]
+    assert leaves_nothing(app)
 
 
 def test_calls_of_a_unique_task_are_merged_before_they_are_put_together(app, claim):

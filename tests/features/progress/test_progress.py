@@ -105,6 +105,8 @@ def test_it_belongs_to_one_claim(app, claim):
     assert session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200) == 0
     session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Requeue(Reason.RETRY, 0, "again"))]))
     assert (result.info, result.state) == (None, "RETRY")
+    assert [each.id for each in session.run(lambda t: tasks.claim(t, 2, "default", 1))] == [claim.id]
+    assert (result.info, result.state) == (None, "STARTED")  # what the former claim said is not shown
     assert session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200) == 1
 
 

@@ -198,7 +198,7 @@ def test_an_age_is_shown(app, capsys):
     says(app, age=90)
     (row,) = list_queues(app.database)
     assert (row.queue, row.facts["age"]) == ("mail", 90)
-    assert command_line("inspect", "queues", "--url", str(app.settings.url)) == 0
+    assert command_line("inspect", "queues", "--url", app.settings.url.reveal()) == 0
     title, line = capsys.readouterr().out.splitlines()
     assert title.split()[-1] == "AGE"
     assert line.split()[-2:] == ["90", "s"]

@@ -212,10 +212,14 @@ def test_the_newest_is_dropped_and_says_so(opened):
         dropped.get(1)
     assert [each.status for each in kept] == ["PENDING", "PENDING"]
     assert [each.status for each in fill(load, 4)] == ["REVOKED"] * 4
+    assert load.apply_async((1,), task_id="once").status == "REVOKED"
     drain(app, ["imports"])
+    again = load.apply_async((2,), task_id="once")  # the id of what was dropped is free
+    assert (again.duplicate, again.status) == (False, "PENDING")
+    assert load.apply_async((3,), task_id="once").duplicate
     task_service.retry(app.database, [dropped.id])
     drain(app, ["imports"])
-    assert len(dropped.get(1)) == 4000
+    assert (len(dropped.get(1)), again.get(1)) == (4000, 2)
     assert policy(app).places_are_right
 
 

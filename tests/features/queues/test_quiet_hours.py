@@ -1,10 +1,11 @@
-"""Windows of queues and of tasks, and idle work, with workers in the test's process and in one of their own."""
+"""Windows of queues and of tasks, and idle work, with workers in the test's process."""
 
 from contextlib import closing
 from datetime import UTC, timedelta
 
 import pytest
 from support.draining import drain
+from support.loops import opened, running
 from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
@@ -13,6 +14,7 @@ from fbtasks.features.queues import store as limits
 from fbtasks.queue import results, tasks
 from fbtasks.queue.operations.queues import list_queues
 from fbtasks.queue.operations.workers import get_health
+from fbtasks.worker import fetcher
 
 pytestmark = pytest.mark.emptied
 
@@ -68,28 +70,22 @@ def test_a_queue_runs_in_its_window_alone(app, url):
     assert result.get(1) == 3
 
 
-def test_a_worker_claims_when_its_queue_opens(project, app):
-    """The opening is brought forward in the table that the claim reads; no event tells of it."""
-    window = closed_now(app)
-    project.write(
-        f"""
-        app.queue("nightly", run_between={window["run_between"]!r})
-        @app.task(name="add", queue="nightly")
-        def add(a, b):
-            return a + b
-        """
-    )
-    app.queue("nightly", **window)
-    result = app.send_task("add", (1, 2), queue="nightly")
-    ((opened,),) = execute(
+def test_a_worker_claims_when_its_queue_opens(app, monkeypatch):
+    """Nothing but the opening has it look: no event arrives, and it polls once in an hour."""
+    app.queue("nightly", **closed_now(app))
+    result = app.task(name="add", queue="nightly")(lambda a, b: a + b).delay(1, 2)
+    ((opens,),) = execute(
         app,
         "INSERT INTO QUEUE_SHIFT (QUEUE, OPEN_TIME, CLOSE_TIME) "
-        f"VALUES ('nightly', DATEADD(8 SECOND TO {NOW}), DATEADD(1 HOUR TO {NOW})) RETURNING OPEN_TIME",
+        f"VALUES ('nightly', DATEADD(3 SECOND TO {NOW}), DATEADD(1 HOUR TO {NOW})) RETURNING OPEN_TIME",
     )
-    project.worker("--queues", "nightly")
-    assert result.get(60) == 3
-    claimed = one(app, "SELECT CLAIM_TIME FROM QUEUE_HISTORY")
-    assert timedelta(0) <= claimed - opened < timedelta(seconds=3)
+    monkeypatch.setattr(fetcher, "POLL_LAST", 3600.0)
+    with opened(app, queues=("nightly",)) as loop:
+        loop._fetcher.claim(loop.connection.session)
+        monkeypatch.setattr(loop._fetcher._poll, "_pause", 3600.0)
+        with running(loop):
+            assert result.get(30) == 3
+    assert one(app, "SELECT CLAIM_TIME FROM QUEUE_HISTORY") >= opens
 
 
 def test_a_task_outside_its_window_waits_for_the_opening_without_a_try(app):
@@ -119,6 +115,20 @@ def test_when_a_queue_is_open_is_written_on(app, session):
         window = app.features["queues"].definitions["nightly"].window
         assert window.is_open(begin.replace(tzinfo=UTC))
         assert window.is_open(end.replace(tzinfo=UTC) - timedelta(milliseconds=1))
+
+
+def test_hours_that_changed_in_the_code_take_the_place_of_the_old_ones(app, session):
+    app.queue("nightly", **open_now(app))
+    app.connect().close()
+    assert policy(app).is_open
+    with closing(FBTasks("test", app.settings.url)) as later:
+        later.queue("nightly", **closed_now(app))
+        window = later.features["queues"].definitions["nightly"].window
+        queue_limits.sync_queues(session, "test", later.features["queues"].definitions.values())
+    assert not policy(app).is_open
+    shifts = rows(app, "SELECT OPEN_TIME, CLOSE_TIME FROM QUEUE_SHIFT ORDER BY 1")
+    assert len(shifts) > 30
+    assert all(window.is_open(opens.replace(tzinfo=UTC)) for opens, _ in shifts)
 
 
 def test_a_closed_queue_is_not_overdue(app):

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from support.feeding import change, gates, left, subscribe, write
 from support.sql import execute, held, one
+from support.waking import listening
 
-from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import tasks
 from fbtasks.states import State
@@ -331,26 +331,11 @@ def test_a_task_that_a_statement_fails_halts_its_lane_as_well(app, session, ends
     assert taken(session, claim(session)) == [[later]]
 
 
-MARK = "fbtasks:queue:mark"
-
-
 @pytest.fixture
 def wakes(app):
     """Tells whether what a function does wakes the workers of the queue."""
-    with app.database.session() as hearing:
-        events = Events(hearing, ["fbtasks:queue:default", MARK])
-        events.wait(30)  # the first answer tells how often they have been posted so far
-
-        def wakes(act, *given, **more):
-            act(*given, **more)
-            execute(app, f"EXECUTE BLOCK AS BEGIN POST_EVENT '{MARK}'; END")
-            heard = set()
-            while MARK not in heard:
-                heard.update(events.wait(30))
-            return len(heard) > 1
-
+    with listening(app) as wakes:
         yield wakes
-        events.close()
 
 
 @pytest.mark.parametrize(("ordering", "lane"), [("key", 1), ("key", 0), ("total", 0)])
@@ -557,6 +542,30 @@ def test_a_queue_in_which_tasks_are_always_ready_asks_its_sources_too(app, sessi
     assert made > 3 if most == 1 else made == 20
     ready = one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'plain'")
     assert made + 50 - ready == min(70, most * looks)
+
+
+@pytest.mark.parametrize(
+    ("priorities", "expected"),
+    [({0: 50}, 10), ({0: 3}, 17), ({-1: 50}, 20), ({1: 4}, 16), ({1: 4, 0: 50}, 6), ({1: 50, 0: 50}, 0)],
+    ids=str,
+)
+def test_ready_tasks_have_their_share_of_the_room_by_priority(app, session, priorities, expected):
+    subscribe(app, NAME, ordering="none", most=1)
+    plain = app.task(name="plain")(lambda: None)
+    for priority, count in priorities.items():
+        plain.delay_many([()] * count, priority=priority)
+    for _ in range(30):
+        change(app)
+    found = [each.name for each in claim(session, 20)]
+    assert (found.count(NAME), len(found)) == (expected, 20)
+
+
+def test_ready_tasks_of_the_same_priority_have_every_second_claim_of_one(app, session):
+    subscribe(app, NAME, ordering="none", most=1)
+    app.task(name="plain")(lambda: None).delay_many([()] * 40)
+    for _ in range(40):
+        change(app)
+    assert {each.name for _ in range(40) for each in claim(session, 1)} == {"plain", NAME}
 
 
 def test_more_urgent_tasks_take_the_whole_room(app, session):

@@ -18,6 +18,7 @@ from support.programs import command_line
 from support.sources import apply, diff, inspected, listed, register
 from support.sql import NOW, execute, one, rows
 from support.variants import slow
+from support.waking import listening
 
 from fbtasks import FBTasks, testing
 from fbtasks.database import grants
@@ -31,6 +32,7 @@ from fbtasks.features.sources.store import polling
 from fbtasks.firebird.session import READ, UPDATE
 from fbtasks.queue import results, tasks
 from fbtasks.queue.operations import workers
+from fbtasks.tasks.call import Failed
 from fbtasks.url import DatabaseURL
 
 STATUS = {"status": "S", "ready": "R", "taken": "T", "done": "D", "failed": "E"}
@@ -509,6 +511,17 @@ def test_a_closed_task_takes_no_rows_and_goes_on_when_it_opens(app, session, han
     assert polled.look(session, 5) == 2
 
 
+def test_the_end_of_a_polled_row_wakes_no_worker(app, claim, end, handler):
+    fill(app, INBOX, *insert(1, 2, 3))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look(room=2)
+    done, failed = claim()
+    with listening(app) as wakes:
+        assert not wakes(end, [done])
+        assert not wakes(end, [failed], Failed("builtins.ValueError", "no"))
+        assert wakes(poller.look)  # there is a new row
+
+
 def test_one_worker_looks_at_a_time(app, handler):
     poller = poller_of(app, handler, 1, **STATUS)
     with app.database.session() as session, session.transaction(UPDATE) as held:
@@ -587,6 +600,17 @@ def test_a_row_that_cannot_be_read_fails_alone(app, handler, shape):
         assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "fbtasks.errors.Seria")]
     assert poller.look() == polling.Looked(room=100)
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+def test_a_text_that_the_named_character_set_does_not_have_fails_its_row_alone(app, handler):
+    fill(app, INBOX.replace("DATA VARCHAR", "A VARCHAR(10) CHARACTER SET NONE, DATA VARCHAR"), *insert(1, 2, 3))
+    fill(app, "UPDATE INBOX SET A = IIF(ID = 2, _OCTETS x'C3A4', 'a')")
+    polls(app, handler, **STATUS, columns=("DATA", "A"), charset="ASCII")
+    drain(app)
+    drain(app)
+    assert (sorted(handler.seen), statuses(app)) == (["d1", "d3"], {"d1": "D", "d2": "E", "d3": "D"})
+    ((said,),) = rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(200)) FROM QUEUE_HISTORY")
+    assert said.startswith("a row of 'INBOX' cannot be read (key: ID=2): ")
 
 
 def test_a_key_that_cannot_be_read_fails_its_row_alone(app, handler):

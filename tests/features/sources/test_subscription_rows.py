@@ -267,6 +267,27 @@ def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
     assert problems(app) == ["more than 100 lanes are halted since a task failed (fbtasks retry or discard)"]
 
 
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        ("DROP TRIGGER QUEUE_ON_1", "its trigger is missing"),
+        ("CREATE OR ALTER TRIGGER QUEUE_ON_1 FOR T AFTER INSERT AS BEGIN END", "its trigger was edited"),
+    ],
+)
+def test_diff_and_health_tell_of_a_trigger_that_was_changed_by_hand_and_apply_repairs_it(app, spoil, said):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+    execute(app, spoil)
+    (step,) = diff(app).changes
+    assert (step.name, step.action, step.reason) == ("changed", "repair", said)
+    assert problems(app) == [f"{said} (fbtasks subscriptions apply)"]
+    apply(app)
+    assert (diff(app).changes, problems(app)) == ([], [])
+    app.close()
+    execute(app, "INSERT INTO T VALUES (1)")
+    assert len(logged(app)) == 1
+
+
 def test_health_leaves_out_for_how_long_changes_are_meant_to_wait(app):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     app.queue("nightly", days="mon-sun", tz="UTC")
