@@ -15,7 +15,7 @@ from fbtasks.cli.options import Seconds, announce, url_option
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.queue.register.hosts import host_name
 from fbtasks.queue.shares import Share, parse_shares, share_text
-from fbtasks.run.importing import import_app, refuse_green_threads
+from fbtasks.run.importing import import_app, refuse_green_threads, where_tasks_are
 from fbtasks.system import checks
 from fbtasks.system.showing import sentence
 from fbtasks.tasks.celery_words import instead, words
@@ -117,7 +117,7 @@ def worker(
             f"{len(options.queues)} queues are too many for one worker: their names, with a comma between them, have "
             f"more than {MOST_QUEUES} characters. Share them between several workers with -Q."
         )
-    notes = list(_notes(app, options))
+    notes = list(_notes(app, app_path, options))
     log = LogOptions(loglevel.upper(), log_format, logfile, options.name)
     set_up(log, waits=False)
     facts = _facts(app, options)
@@ -162,10 +162,17 @@ def _checked(name: str) -> str:
     return name
 
 
-def _notes(app: FBTasks, options: WorkerOptions) -> Iterator[str]:
+def _notes(app: FBTasks, app_path: str, options: WorkerOptions) -> Iterator[str]:
     """Returns what is to be noticed when a worker starts, as sentences without a full stop."""
     if note := app.database.take_note():
         yield note
+    if not app.tasks:
+        module = where_tasks_are(app_path)
+        there = "" if module is None else f"; there is a module {module}"
+        yield (
+            f"the app has no tasks{there}. Name the modules that define them: "
+            f"FBTasks({app.name!r}, include=[{module or 'MODULE'!r}])"
+        )
     for queue in sorted(set(options.queues) - set(app.queues_served())):
         yield f"no task of the app is declared for the queue {queue!r}"
 
