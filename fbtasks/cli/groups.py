@@ -21,10 +21,11 @@ URL: Final = "fbtasks.url"
 """The same of --url."""
 
 
-def app_option(**options: Any) -> click.Option:
-    """Returns ``-A`` as it stands before a command."""
-    said = "The app, the same as behind the command."
-    return click.Option(["-A", "--app", "app_path"], metavar="MODULE[:NAME]", help=said, **options)
+def group_options() -> list[click.Parameter]:
+    """Returns ``-A`` and ``--url`` as they stand before a command."""
+    said = "The {}, the same as behind the command."
+    app = click.Option(["-A", "--app", "app_path"], metavar="MODULE[:NAME]", help=said.format("app"))
+    return [app, click.Option(["--url"], metavar="URL", expose_value=False, help=said.format("database"))]
 
 
 class CommandGroup(click.Group):
@@ -72,7 +73,7 @@ class CommandGroup(click.Group):
             return None
         module, line = found
         if not module:
-            return CommandGroup(cmd_name, help=line, place=f"{self.place}{cmd_name} ", params=[app_option()])
+            return CommandGroup(cmd_name, help=line, place=f"{self.place}{cmd_name} ", params=group_options())
         try:
             command = getattr(importlib.import_module(module), cmd_name)
         except (ImportError, AttributeError) as error:

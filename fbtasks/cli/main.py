@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from fbtasks.cli.groups import URL, CommandGroup, app_option, no_option
+from fbtasks.cli.groups import URL, CommandGroup, group_options, no_option
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
 from fbtasks.system.threads import end_by_signals
@@ -49,7 +49,7 @@ class Program(CommandGroup):
 
 
 @click.group(
-    cls=Program, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}, params=[app_option()]
+    cls=Program, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}, params=group_options()
 )
 @click.version_option(VERSION, prog_name="fbtasks")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

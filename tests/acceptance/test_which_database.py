@@ -55,8 +55,12 @@ def test_a_worker_and_its_children_work_on_the_database_of_the_command_line(shop
         assert done.stderr.count(said) == 1
         assert log.read_text().count(f"T{said[1:]}.\n") == 1
         assert result.get(timeout=1) == [project.url, ""]
-    for arguments in (["-A", "proj", f"--url={project.url}"], ["-Aproj", "--url", project.url]):
-        done = project.run("inspect", "succeeded", "--json", *arguments)
+    for arguments in (
+        ["inspect", "succeeded", "-A", "proj", f"--url={project.url}"],
+        ["--url", project.url, "-Aproj", "inspect", "succeeded"],
+        ["inspect", "--url", project.url, "succeeded", "-A", "proj"],
+    ):
+        done = project.run(*arguments, "--json")
         assert done.stderr == f"Note: {said}.\n"
         assert done.stdout.count('"where"') == 3
     assert not list(tmp_path.glob("*/code.fdb"))
