@@ -207,9 +207,9 @@ shared_task = task
 class FBTasks(AnswersCelery):
     """An application's tasks and the database that holds their queue.
 
-    *url* names the database (default: the environment's FBTASKS_URL, else ``fbtasks.fdb`` in the working
-    folder); *include* lists modules with free-standing tasks. The other arguments are described in
-    docs/reference/options.md. Nothing is opened before the first use.
+    *url* names the database, unless ``--url`` or the environment's FBTASKS_URL does; where nothing does it is
+    ``fbtasks.fdb`` in the working folder. *include* lists modules with free-standing tasks. The
+    other arguments are described in docs/reference/options.md. Nothing is opened before the first use.
     """
 
     _known_as = "an app"
@@ -253,7 +253,12 @@ class FBTasks(AnswersCelery):
         keep_app(self)
 
     def __repr__(self) -> str:
-        return f"<FBTasks {self.name!r} at {self.settings.url}>"
+        return f"<FBTasks {self.name!r} at {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """The URL of its database, with ``***`` for the password."""
+        return str(self.settings.url)
 
     @decorator(TaskOptions)
     def task(self, function: Any = None, /, **options: Any) -> Any:

@@ -122,6 +122,4 @@ def _explain(task_id: str, state: State | None, stored: Stored | None, error: Ex
         first = failure(stored.error_type, stored.error_msg).partition("\n")[0].strip()
         raise FBTasksError(f"task {task_id} failed: {first} (the traceback: fbtasks inspect task {task_id})") from error
     if isinstance(error, ResultTimeout) and state is not None and state.live:
-        raise ResultTimeout(
-            f"task {task_id} has not ended: it is {state.name.lower()}. Wait for it with --timeout SECONDS."
-        ) from error
+        raise ResultTimeout(f"{error} To wait for it: fbtasks result {task_id} --timeout SECONDS") from error

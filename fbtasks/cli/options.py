@@ -23,6 +23,10 @@ from fbtasks.timing import LONGEST
 T = TypeVar("T")
 _MOST: Final = LONGEST.total_seconds()
 
+url_option = click.option(
+    "--url", metavar="URL", expose_value=False, help="The database; default: FBTASKS_URL, the app's, or ./fbtasks.fdb."
+)
+"""Read by :class:`fbtasks.cli.main.Program`: it counts for all apps that are imported."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
@@ -40,9 +44,8 @@ class Seconds(click.FloatRange):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseArgs:
-    """The options ``-A`` and ``--url``, which name the database."""
+    """The option ``-A``, which names the app."""
 
-    url: str | None
     app_path: str | None
 
     @contextmanager
@@ -57,12 +60,12 @@ class DatabaseArgs:
         click.get_current_context().call_on_close(mutex_repair.stay_when_engine_hangs)
         if self.app_path:
             app = import_app(self.app_path)
-            if self.url:
-                raise ConfigurationError("give -A or --url, not both.")
         else:
-            app = FBTasks("fbtasks", self.url)
+            app = FBTasks("fbtasks")
             app.database.as_found = True
         app.database.maintains = True
+        if note := app.database.take_note():
+            say(f"Note: {note}.", err=True)
         with closing(app):
             yield app
 
@@ -70,11 +73,11 @@ class DatabaseArgs:
 def with_database(function: Callable[..., None]) -> Callable[..., None]:
     """Adds -A and --url to a command, which gets both as ``database``, a :class:`DatabaseArgs`."""
 
-    @click.option("--url", metavar="URL", help="The database; default: FBTASKS_URL, or ./fbtasks.fdb.")
+    @url_option
     @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app: its URL, and what its code names.")
     @functools.wraps(function)
-    def command(*, url: str | None, app_path: str | None, **arguments: Any) -> None:
-        function(database=DatabaseArgs(url, app_path), **arguments)
+    def command(*, app_path: str | None, **arguments: Any) -> None:
+        function(database=DatabaseArgs(app_path), **arguments)
 
     return command
 

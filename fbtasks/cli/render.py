@@ -143,13 +143,14 @@ def queues(rows: list[QueueRow]) -> None:
 
 def _heartbeat(row: WorkerRow) -> str:
     age = f"{span(row.heartbeat_age)} ago"
-    if row.lease_left < 0:
+    if not row.alive:
         return f"{age} (dead)"
     return f"{age} (draining)" if row.draining else age
 
 
 _WORKER: Final[list[Column]] = [
     column("NAME", "text"),
+    column("APP", "text"),
     column("PID", "number"),
     column("POOL", "word"),
     ("RUNNING", "word", lambda r: f"{r.running} of {r.concurrency}"),

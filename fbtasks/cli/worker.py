@@ -11,13 +11,15 @@ from typing import Any, Final
 import click
 
 from fbtasks import FBTasks
-from fbtasks.cli.options import Seconds, announce
+from fbtasks.cli.options import Seconds, announce, url_option
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.queue.register.hosts import host_name
 from fbtasks.queue.shares import Share, parse_shares, share_text
-from fbtasks.run.importing import import_app, refuse_green_threads
+from fbtasks.run.importing import import_app, refuse_green_threads, where_tasks_are
 from fbtasks.system import checks
+from fbtasks.system.showing import sentence
 from fbtasks.tasks.celery_words import instead, words
+from fbtasks.url import URL_VARIABLE, is_named_by_option
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions
@@ -43,6 +45,7 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 
 @click.command()
 @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", required=True, help="The app whose tasks to run.")
+@url_option
 @click.option(
     "-Q",
     "--queues",
@@ -86,6 +89,8 @@ def worker(
     folder = os.getcwd()  # importing the app may change it
     logfile = logfile and os.path.abspath(logfile)
     app = import_app(app_path)
+    if is_named_by_option():
+        os.environ[URL_VARIABLE] = app.settings.url.reveal()  # for child processes, and the programs that tasks start
     app.load()
     refuse_green_threads()
     served = app.queues_served()
@@ -112,17 +117,18 @@ def worker(
             f"{len(options.queues)} queues are too many for one worker: their names, with a comma between them, have "
             f"more than {MOST_QUEUES} characters. Share them between several workers with -Q."
         )
+    notes = list(_notes(app, app_path, options))
     log = LogOptions(loglevel.upper(), log_format, logfile, options.name)
     set_up(log, waits=False)
     facts = _facts(app, options)
     if log.asked:
         said = ", ".join(f"{name} {value}" for name, value in facts.items())
         logger.info("Worker %s of fbtasks %s: %s.", options.name, VERSION, said)
+        for note in notes:
+            logger.warning("%s", sentence(note[0].upper() + note[1:]))
     if logfile or log_format == "text":
-        unknown = set(options.queues) - set(app.queues_served())
-        notes = [("note", f"no task of the app is declared for the queue {queue!r}") for queue in unknown]
         click.echo(f"fbtasks {VERSION} worker {options.name}", err=True)
-        for name, value in [*facts.items(), *notes]:
+        for name, value in [*facts.items(), *(("note", note) for note in notes)]:
             click.echo(f"  {name:8}{value}", err=True)
         announce(app, "  note    ")
     with _reason_in_the_log(log):
@@ -154,6 +160,21 @@ def _checked(name: str) -> str:
     if len(name) > 100 or not name.isprintable() or not name.strip():
         raise ConfigurationError(f"-n {checks.shown(name)} must have 1 to 100 printable characters.")
     return name
+
+
+def _notes(app: FBTasks, app_path: str, options: WorkerOptions) -> Iterator[str]:
+    """Returns what is to be noticed when a worker starts, as sentences without a full stop."""
+    if note := app.database.take_note():
+        yield note
+    if not app.tasks:
+        module = where_tasks_are(app_path)
+        there = "" if module is None else f"; there is a module {module}"
+        yield (
+            f"the app has no tasks{there}. Name the modules that define them: "
+            f"FBTasks({app.name!r}, include=[{module or 'MODULE'!r}])"
+        )
+    for queue in sorted(set(options.queues) - set(app.queues_served())):
+        yield f"no task of the app is declared for the queue {queue!r}"
 
 
 def _facts(app: FBTasks, options: WorkerOptions) -> dict[str, object]:

@@ -56,6 +56,7 @@ class Database:
         self.as_found = False
         """Whether one that is there is used with the features that it has, and a new one alone gets *features*."""
         self.url = settings.url
+        self._note = self.url.note
         self._pool: Pool | None = None
         self._ready = self._created = False
         self.known = KnownDatabase(self.url)
@@ -132,6 +133,8 @@ class Database:
         Raises :class:`DatabaseReplaced` when another one is there by now, or none, and :class:`DatabaseShutDown` when
         it is shut down: then the one place of single-user maintenance is the administrator's.
         """
+        if note := self.take_note():
+            logger.warning("App %r: %s.", self.settings.name, note)
         if clock.monotonic() < self._next_look:
             raise shut_down(self.url)
         if Database.may_open is not None:
@@ -153,6 +156,11 @@ class Database:
                 raise
             connection.close()  # to which of the two it is cannot be told
         raise DatabaseUnavailable(f"{self.url} is replaced by another file again and again.")
+
+    def take_note(self) -> str:
+        """Returns which of several databases that are named it is, unless it was said before; empty: one is named."""
+        note, self._note = self._note, ""
+        return note
 
     def _follow_file(self) -> None:
         """Closes the connections to a file that was deleted or replaced, so that the one that is there is opened.

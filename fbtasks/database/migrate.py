@@ -173,7 +173,7 @@ def drop_feature(session: Session, name: str) -> list[str]:
                 f"task {found[0][0]} needs the feature {name!r}, and has not ended, or may be put back. Run or "
                 "discard such tasks, and then drop it."
             )
-        if any(name in names.split() for (names,) in session.read("worker_features")):
+        if any(name in names.split() for names, *_ in session.read("worker_features")):
             raise SchemaError(f"a worker has the feature {name!r}, and needs it. Stop it, and then drop the feature.")
         left = [] if row.package is None or not row.is_there else [f"PACKAGE {row.package}"]
         left += [f"TABLE {table}" for (table,) in session.read("tables_of_package", row.package)]

@@ -48,7 +48,7 @@ class Discovery:
             if related_name is None or not hasattr(found, "__path__"):  # a module that is no package holds no others
                 continue
             module = f"{package}.{related_name}"
-            if importlib.util.find_spec(module) is not None:  # one package more without tasks
+            if is_there(module):  # else one package more without tasks
                 import_named(module, where)
 
     def takes(self, module: str) -> bool:
@@ -61,6 +61,14 @@ class Discovery:
             found = packages() if callable(packages) else packages
             for package in checks.names("packages", found, "names of packages"):
                 yield package, related_name
+
+
+def is_there(module: str) -> bool:
+    """Whether there is such a module. The packages that it is in are imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # what it is in is no package
+        return False
 
 
 def import_named(name: str, where: str) -> ModuleType:

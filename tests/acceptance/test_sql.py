@@ -124,7 +124,7 @@ def test_nothing_is_created_where_there_is_no_database(project, tmp_path):
     done = project.run(
         "sql", "--url", f"firebird://{missing}", "--write", "-c", "SELECT 1 FROM RDB$DATABASE", check=False
     )
-    assert (done.returncode, done.stderr) == (1, f"Error: there is no database at {missing}.\n")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"Error: there is no database at {missing}.")
     done = project.run("sql", check=False)
     assert (done.returncode, done.stderr) == (1, f"Error: there is no database at {tmp_path / 'queue.fdb'}.\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["project"]

@@ -464,6 +464,13 @@ BEGIN
     SUSPEND;
 END^
 
+-- Notes what several apps say of a limit, whose own definition stays.
+PROCEDURE NOTE_LIMIT (NAME QUEUE_LIMIT_NAME, DEFINITION QUEUE_LONG_TEXT)
+AS
+BEGIN
+    UPDATE QUEUE_LIMIT SET DEFINITION = :DEFINITION WHERE NAME_HASH = CRYPT_HASH(:NAME USING SHA256);
+END^
+
 -- Notes that the code of its app has a limit no more. It stays: tasks that were enqueued before it, and programs that
 -- are older, go by it.
 PROCEDURE ORPHAN_LIMIT (LIMIT_ID INTEGER)
