@@ -74,7 +74,7 @@ class Database:
     def point_at(self, settings: Settings) -> None:
         """Uses the database of *settings* from now on, and closes the connections to the former one."""
         self.close()
-        self.settings, self.url = settings, settings.url
+        self.settings, self.url, self._note = settings, settings.url, settings.url.note
         self.known = KnownDatabase(self.url)
         self._ready = self._created = False
         self._next_look = 0.0
