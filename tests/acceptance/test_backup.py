@@ -189,7 +189,9 @@ def test_a_backup_of_an_embedded_file_is_restored_to_a_server(project, tmp_path)
         done = project.run("restore", "half.fbk", check=False)
         assert (done.returncode, "is no backup, or not a whole one (" in done.stderr) == (1, True)
         assert said in project.run("restore", "own.fbk", check=False).stderr  # what is left of it
-        connections.connect(DatabaseURL.parse(url)).drop_database()
+        left = []
+        connections.connect(DatabaseURL.parse(url), met=left.append).drop_database()
+        assert left[0].shut_down
         done = project.run("restore", "own.fbk")
         assert done.stdout.endswith("until it is adopted: fbtasks adopt, with the same URL\n")
         project.run("adopt", "--yes")

@@ -112,7 +112,7 @@ def test_a_full_disk_is_told_with_the_remedy(text, codes, said):
         (
             "Unable to perform operation\n-System privilege USE_GBAK_UTILITY is missing",
             (335544788, 335545112),
-    XX,
+            "Use the login of SYSDBA or of the owner.",
         ),
     ],
 )
