@@ -68,8 +68,8 @@ def _done(done: Applied) -> str:
 def backup(command: Command, file: str) -> None:
     """Copy the database into a file of this machine, while workers run.
 
-    FILE is new; shop.fbk, say. It holds what is committed when the backup begins, in the format of Firebird's gbak.
-    Also the database of a server is backed up into a file of the machine on which this command runs.
+    FILE is new; shop.fbk, say. It gets what is committed when the backup begins, in the format of Firebird's gbak. A
+    database on a server too is backed up into a file of the machine on which this command runs.
     """
     url, path = command.app.settings.url, Path(file).absolute()
     progress = _progress(f"Backing up {url} to {path}", lambda done: f"{size(done)} written")
@@ -101,14 +101,13 @@ def restore(command: Command, file: str, path: str | None, adopts: bool) -> None
         else:
             how = ", with the same URL" if url.password else f" --url {shlex.quote(str(url))}"
             text += f"\nIt is a copy, and no worker runs its tasks until it is adopted: fbtasks adopt{how}"
-        app.close()
-        command.answer({"url": str(url), "file": str(source), "bytes": number, "adopted": adopts}, text)
+    command.answer({"url": str(url), "file": str(source), "bytes": number, "adopted": adopts}, text)
 
 
 def _app_at(command: Command, path: str) -> FBTasks:
     """Returns an app for a file of the embedded engine."""
     if command.code or click.get_current_context().params["url"]:
-        raise ConfigurationError("give PATH, --url or -A: each names the database.")
+        raise ConfigurationError("give one of PATH, --url and -A: each names the database.")
     if "://" in path:
         raise ConfigurationError("PATH is a file of the embedded engine, and a URL is given by --url.")
     app = FBTasks("fbtasks", str(DatabaseURL(str(Path(path).absolute()))))
@@ -130,12 +129,13 @@ def _progress(begun: str, line: Callable[[int], str]) -> Callable[[int], None]:
 
 
 def _read_of(file: Path) -> Callable[[int], str]:
+    """Returns a function that says how much of a backup has been read."""
     total = file.stat().st_size if file.is_file() else 0
 
     def line(number: int) -> str:
-        if number == total:
-            return f"all of {size(total)} read; the engine makes the indexes"
-        return f"{size(number)} of {size(total)} read" if total else f"{size(number)} read"
+        if not total:  # a pipe
+            return f"{size(number)} read"
+        return f"{size(number)} of {size(total)} read" + ("; the engine makes the indexes" if number == total else "")
 
     return line
 

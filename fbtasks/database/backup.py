@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from fbtasks.errors import ConfigurationError, DatabaseError
+from fbtasks.database.database import no_queue
+from fbtasks.errors import ConfigurationError, DatabaseError, SchemaError
 from fbtasks.firebird import connections, services
 from fbtasks.firebird.connections import sync
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
@@ -31,12 +32,12 @@ def back_up(url: DatabaseURL, file: Path, told: Told = lambda _: None) -> int:
     """Backs up a database into the new *file* while others work on it. Returns the size in bytes.
 
     The file has what was committed before the backup began, and its owner alone may read it. Raises
-    :class:`ConfigurationError` when there is such a file, or no database; :class:`DatabaseError` when it cannot be
-    written, and what the database answers.
+    :class:`ConfigurationError` when there is such a file, :class:`SchemaError` when there is no database,
+    :class:`DatabaseError` when the file cannot be written, and what the database answers.
     """
     _check_new(file)
     if not connections.database_exists(url):
-        raise ConfigurationError(f"there is no database at {url.database}. Name it with --url, -A or FBTASKS_URL.")
+        raise SchemaError(no_queue(url.database))
     size = 0
     with _draft_of(file) as draft, _using(file, "written"):
         with open(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb", buffering=0) as target:

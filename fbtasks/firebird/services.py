@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fbtasks.errors import DatabaseUnavailable
 from fbtasks.firebird import connections, fork
 from fbtasks.firebird.driver.ending import skip_unloading
 from fbtasks.firebird.driver.translate import Translated
@@ -52,16 +51,11 @@ def restore(url: DatabaseURL, path: str, read: Callable[[int], bytes]) -> None:
     Raises what *read* raises; :class:`StatementRefused` when there is a database already, and for what is no backup or
     not a whole one; else as :func:`connections.connect` does. What was made until then is left.
     """
-    try:
-        with _connected(url) as server, Translated(url):
-            server.database.restore(backup="stdin", database=path)
-            wanted: int | None = 0
-            while wanted is not None:
-                wanted = _send(server, read(min(wanted, _MOST)), asked=wanted > 0)
-    except DatabaseUnavailable:
-        if url.embedded:
-            skip_unloading()  # after a disk was full, 5.0.4 hangs in its shutdown
-        raise
+    with _connected(url) as server, Translated(url):
+        server.database.restore(backup="stdin", database=path)
+        wanted: int | None = 0
+        while wanted is not None:
+            wanted = _send(server, read(min(wanted, _MOST)), asked=wanted > 0)
 
 
 def _send(server: Any, data: bytes, *, asked: bool) -> int | None:
@@ -105,7 +99,13 @@ def _connected(url: DatabaseURL) -> Iterator[Any]:
                 encoding="utf-8",
             )
         with server:
-            yield server
+            try:
+                yield server
+            finally:
+                # Its thread runs on for a moment after it has said that it is done, or was cut, and a process that
+                # unloads the engine then ends by SIGSEGV. After a disk was full the shutdown of 5.0.4 hangs.
+                if url.embedded:
+                    skip_unloading()
 
 
 def _configured(url: DatabaseURL) -> str:

@@ -149,8 +149,8 @@ def test_nothing_is_overwritten_and_each_refusal_names_the_remedy(project):
     )
     assert refused("backup", "dir") == f"Error: {folder}/dir is a folder. Name a file in it: {folder}/dir/fbtasks.fbk"
     assert refused("backup", "no/a.fbk") == f"Error: there is no folder {folder}/no for a.fbk. Create it."
-    missing = refused("backup", "b.fbk", "--url", f"firebird://{folder}/none.fdb")
-    assert missing == f"Error: there is no database at {folder}/none.fdb. Name it with --url, -A or FBTASKS_URL."
+    missing = refused("backup", "b.fbk", "--url", f"firebird://{folder}/none.fdb", code=1)
+    assert missing.startswith(f"Error: there is no queue at {folder}/none.fdb: no such file.")
     assert refused("restore", "a.fbk", "there.fdb") == (
         f"Error: {folder}/there.fdb is there already, and is not overwritten. Restore to another place, or end all "
         "processes that use that database and move it away."
@@ -165,7 +165,7 @@ def test_nothing_is_overwritten_and_each_refusal_names_the_remedy(project):
         assert "Exiting" not in said
     for arguments in (["--url", project.url], ["-A", "proj"]):
         said = refused("restore", *arguments, "a.fbk", "new.fdb")
-        assert said == "Error: give PATH, --url or -A: each names the database."
+        assert said == "Error: give one of PATH, --url and -A: each names the database."
     assert refused("restore", "a.fbk", "firebird:///new.fdb") == (
         "Error: PATH is a file of the embedded engine, and a URL is given by --url."
     )
