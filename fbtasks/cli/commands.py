@@ -37,6 +37,8 @@ COMMANDS: Final[Table] = {
     "fbtasks.cli.sql": {"sql": "Run SQL statements, given or from a pipe; read-only unless --write."},
     "fbtasks.cli.database": {
         "migrate": "Create or update the tables of the queue; with -A, also what the app defines beside its tasks.",
+        "backup": "Copy the database into a file of this machine, while workers run.",
+        "restore": "Make a database of a backup; an existing one is never overwritten.",
         "adopt": "Let workers run the tasks of a restored or moved database.",
         "grant": "Let users of a server enqueue, work or operate, and no more than that.",
     },

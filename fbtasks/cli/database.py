@@ -1,17 +1,30 @@
-"""The commands for the database itself: ``migrate``, ``adopt``, ``grant``."""
+"""The commands for the database itself: ``migrate``, ``backup``, ``restore``, ``adopt``, ``grant``."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
+from typing import Final
 
 import click
 
+from fbtasks import FBTasks, timing
 from fbtasks.cli.options import Command, announce, command, yes_option
 from fbtasks.cli.output import say
 from fbtasks.cli.render import raise_problems
+from fbtasks.database import backup as copies
 from fbtasks.database import operations as service
 from fbtasks.database.migrate import Applied, latest_version
+from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Deployed
+from fbtasks.system.showing import size
+from fbtasks.system.threads import leaving
+from fbtasks.url import DatabaseURL
+
+EVERY: Final = 2.0
+"""Seconds between two lines that tell how far a backup or a restore is."""
 
 
 @command
@@ -47,6 +60,83 @@ def _done(done: Applied) -> str:
         return f"migrated to version {versions}" + (f", with the features {named}" if found else "")
     named = ", ".join(f"{name} to version {version}" for name, version in found)
     return f"migrated the feature{'s' if len(found) > 1 else ''} {named}" if found else "up to date"
+
+
+@command
+@click.argument("file")
+def backup(command: Command, file: str) -> None:
+    """Copy the database into a file of this machine, while workers run.
+
+    FILE is new; shop.fbk, say. It gets what is committed when the backup begins, in the format of Firebird's gbak. A
+    database on a server too is backed up into a file of the machine on which this command runs.
+    """
+    url, path = command.app.settings.url, Path(file).absolute()
+    progress = _progress(f"Backing up {url} to {path}", lambda done: f"{size(done)} written")
+    with leaving():
+        number = copies.back_up(url, path, progress)
+    command.answer({"url": str(url), "file": str(path), "bytes": number}, f"Backed up to {path}: {size(number)}.")
+
+
+@command
+@click.argument("file")
+@click.argument("path", required=False)
+@click.option("--adopt", "adopts", is_flag=True, help="Adopt the new database: workers then run its tasks.")
+def restore(command: Command, file: str, path: str | None, adopts: bool) -> None:
+    """Make a database of a backup; an existing one is never overwritten.
+
+    FILE is a backup on this machine, made by fbtasks backup or by Firebird's gbak. The new database is the one of the
+    URL, or the file PATH.
+    """
+    source = Path(file).absolute()
+    with closing(command.app if path is None else _app_at(command, path)) as app:
+        url = app.settings.url
+        with leaving():
+            number = copies.restore(url, source, _progress(f"Restoring {url} from {source}", _read_of(source)))
+        text = f"Restored {url}: {size(number)} read."
+        if adopts:
+            say(text, err=True)
+            service.adopt(app.database)
+            text = "Adopted: workers run its tasks."
+        else:
+            how = ", with the same URL" if url.password else f" --url {shlex.quote(str(url))}"
+            text += f"\nIt is a copy, and no worker runs its tasks until it is adopted: fbtasks adopt{how}"
+    command.answer({"url": str(url), "file": str(source), "bytes": number, "adopted": adopts}, text)
+
+
+def _app_at(command: Command, path: str) -> FBTasks:
+    """Returns an app for a file of the embedded engine."""
+    if command.code or click.get_current_context().params["url"]:
+        raise ConfigurationError("give one of PATH, --url and -A: each names the database.")
+    if "://" in path:
+        raise ConfigurationError("PATH is a file of the embedded engine, and a URL is given by --url.")
+    app = FBTasks("fbtasks", str(DatabaseURL(str(Path(path).absolute()))))
+    app.database.as_found = app.database.maintains = True
+    return app
+
+
+def _progress(begun: str, line: Callable[[int], str]) -> Callable[[int], None]:
+    """Returns a function that prints what has *begun*, and every few seconds a *line* about a number of bytes."""
+    due = 0.0
+
+    def tell(number: int) -> None:
+        nonlocal due
+        if (now := timing.monotonic()) >= due:
+            say(line(number) if due else begun, err=True)
+            due = now + EVERY
+
+    return tell
+
+
+def _read_of(file: Path) -> Callable[[int], str]:
+    """Returns a function that says how much of a backup has been read."""
+    total = file.stat().st_size if file.is_file() else 0
+
+    def line(number: int) -> str:
+        if not total:  # a pipe
+            return f"{size(number)} read"
+        return f"{size(number)} of {size(total)} read" + ("; the engine makes the indexes" if number == total else "")
+
+    return line
 
 
 @command

@@ -195,7 +195,7 @@ class Database:
                 return
             create = create and self.settings.migrates
             if not create and self._missing():
-                raise SchemaError(_no_queue(self.url.database))
+                raise SchemaError(no_queue(self.url.database))
             session = self._create() if create and self._missing() else self._open()
             try:
                 migrate.check_charset(session)
@@ -317,7 +317,8 @@ class Database:
             self.close()
 
 
-def _no_queue(path: str) -> str:
+def no_queue(path: str) -> str:
+    """The message for a path at which there is no file."""
     return (
         f"there is no queue at {path}: no such file. Start in the folder that holds it, or name the database with "
         "--url, -A or FBTASKS_URL. A worker, the first call of a task or 'fbtasks migrate' creates a queue."

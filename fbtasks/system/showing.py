@@ -64,3 +64,12 @@ def span(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"
+
+
+def size(number: float) -> str:
+    """Returns a number of bytes in one short word."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"

@@ -264,6 +264,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     examples = {
         ("adopt",): ([], {"adopted": False}),
+        ("backup",): ([str(tmp_path / "a.fbk")], {"file": str(tmp_path / "a.fbk")}),
         ("call",): (["shop.say", "--args", "[1]", "--task-id", "new"], {"task_id": "new", "duplicate": False}),
         ("cancel",): (["order-3"], {"count": 1}),
         ("discard",): (["said"], {"count": 1}),
@@ -281,6 +282,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("prune",): ([], {"count": 0}),
         ("purge",): (["default", "--yes"], {"queue": "default", "count": 3}),
         ("resume",): (["default"], {"queues": ["default"], "tasks": [], "put_back": 0}),
+        ("restore",): ([str(tmp_path / "a.fbk"), str(tmp_path / "a.fdb")], {"adopted": False}),
         ("result",): (["none"], {"state": "succeeded", "result": None, "error_type": None}),
         ("retry",): (["order-1", "gone"], {"count": 2}),
         ("schedules", "pause"): (["hourly"], {"changed": ["hourly"]}),
