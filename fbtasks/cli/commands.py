@@ -20,6 +20,7 @@ COMMANDS: Final[Table] = {
         "retry": "Put failed or cancelled tasks back into their queues.",
         "discard": "Delete finished tasks for good.",
         "cancel": "Cancel tasks: waiting ones at once; running ones are stopped by their worker.",
+        "move": "Move the waiting tasks of a queue, or those of a name, into another queue.",
         "purge": "Delete all waiting tasks of a queue.",
         "prune": "Delete results and failures that have been kept long enough.",
     },

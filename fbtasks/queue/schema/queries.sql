@@ -17,6 +17,18 @@ WHERE T.STATE = 3 AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE WHERE NAME = T.NAME AN
             -- Without the CAST the parameter is as long as what is looked for in it.
             AND POSITION(' ' || FEATURE || ' ' IN CAST(? AS VARCHAR(2000) CHARACTER SET ASCII)) = 0))
 
+-- name: movable
+-- The tasks of a queue that another one may have: of one name, or of all (NULL).
+SELECT ID FROM QUEUE_TASK
+WHERE STATE IN (0, 1, 3, 4) AND QUEUE = ? AND SOURCE_ID IS NULL
+    AND NAME = COALESCE(CAST(? AS QUEUE_TEXT), NAME)
+ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID
+
+-- name: left_in_queue
+SELECT STATE, SOURCE_ID IS NOT NULL, COUNT(*) FROM QUEUE_TASK
+WHERE STATE BETWEEN 0 AND 5 AND QUEUE = ? AND NAME = COALESCE(CAST(? AS QUEUE_TEXT), NAME)
+GROUP BY 1, 2
+
 -- name: needs
 SELECT FEATURE FROM QUEUE_NEED WHERE TASK_ID = ? ORDER BY FEATURE
 
