@@ -39,6 +39,7 @@ COMMANDS: Final[Table] = {
     "fbtasks.cli.database": {
         "migrate": "Create or update the tables of the queue; with -A, also what the app defines beside its tasks.",
         "adopt": "Let workers run the tasks of a restored or moved database.",
+        "uninstall": "Drop the tables and packages of the queue, with all results; the tables of the application stay.",
         "grant": "Let users of a server enqueue, work or operate, and no more than that.",
     },
     "fbtasks.cli.features": {

@@ -1,4 +1,4 @@
-"""The commands for the database itself: ``migrate``, ``adopt``, ``grant``."""
+"""The commands for the database itself: ``migrate``, ``adopt``, ``grant``, ``uninstall``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from fbtasks.cli.output import say
 from fbtasks.cli.render import raise_problems
 from fbtasks.database import operations as service
 from fbtasks.database.migrate import Applied, latest_version
+from fbtasks.database.review import uninstall as removal
+from fbtasks.errors import SchemaError
 from fbtasks.feature import Deployed
+from fbtasks.system.showing import count
 
 
 @command
@@ -88,3 +91,30 @@ def grant(command: Command, role: str, users: tuple[str, ...], revoke: bool) -> 
             "effect when a server opens the database.",
             err=True,
         )
+
+
+@command
+@click.option("--discard", is_flag=True, help="Also while tasks have not ended: they are lost.")
+@yes_option
+def uninstall(command: Command, discard: bool, yes: bool) -> None:
+    """Drop the tables and packages of the queue, with all results; the tables of the application stay."""
+    found = removal.look(command.database)
+    if found.unfinished and not discard:
+        left = ", ".join(count(many, noun) for noun, many in found.unfinished.items())
+        raise SchemaError(
+            f"{command.app.settings.url} has what was not done yet: {left}. Let workers do it, or drop it as well: "
+            "--discard. Nothing was dropped."
+        )
+    if not yes:
+        for kind, names in found.names.items():
+            say(f"{kind}: {', '.join(names)}", err=True)
+        command.confirm(f"Drop all of this, with {_lost(found)}?")
+    removal.uninstall(command.database, found)
+    total = sum(map(len, found.names.values()))
+    text = f"{command.app.settings.url}: {count(total, 'object')} dropped. All else is as it was."
+    command.answer({"dropped": found.names, "discarded": found.unfinished}, text)
+
+
+def _lost(found: removal.Installed) -> str:
+    what = [count(many, noun) for noun, many in found.unfinished.items()]
+    return ", ".join([*what, "all results and failures"])
