@@ -15,11 +15,16 @@ from fbtasks.database.review import uninstall as removal
 from fbtasks.errors import SchemaError
 from fbtasks.feature import Deployed
 from fbtasks.system.showing import count
+from fbtasks.version import VERSION
 
 
 @command
-def migrate(command: Command) -> None:
+@click.option("--sql", is_flag=True, help="Print what it would run on the tables and packages, and change nothing.")
+def migrate(command: Command, sql: bool) -> None:
     """Create or update the tables of the queue; with -A, also what the app defines beside its tasks."""
+    if sql:
+        _print_script(command)
+        return
     app = announce(command.app)
     done = app.database.migrate()
     brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
@@ -41,6 +46,19 @@ def migrate(command: Command) -> None:
     command.answer(record | changes, "\n".join([text, *lines]))
     problems = {name: said for each in brought.values() for name, said in each.problems.items()}
     raise_problems(problems, as_json=command.as_json)
+
+
+def _print_script(command: Command) -> None:
+    script, url = command.database.script(), command.app.settings.url
+    if not script.transactions:
+        command.answer({"url": str(url), "statements": []}, f"-- {url}: up to date, nothing to run.")
+        return
+    text = script.text(f"fbtasks {VERSION}: what 'fbtasks migrate' would run in {url}")
+    command.answer({"url": str(url), "statements": script.statements}, text)
+    if command.code:
+        say(
+            "Not in the script: what the app defines beside its tasks. Afterwards run: fbtasks migrate -A APP", err=True
+        )
 
 
 def _done(done: Applied) -> str:

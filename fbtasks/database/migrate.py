@@ -225,7 +225,7 @@ def _take_steps(session: Session, parts: Sequence[Part]) -> None:
     pending = _pending(session, parts)
     if pending:
         _remove_orphaned_pages(session)
-        if "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
+        if "QUEUE_SCHEMA_STEP" not in read_ledger(session):
             _change(session, [session.queries["schema_steps_create"]])
     for step in pending:
         _change(session, step.statements, [step.file], step)
@@ -237,6 +237,16 @@ def _complete(transaction: Transaction, applied: list[int]) -> None:
         transaction.execute("schema_applied", number, Path(migrations()[number]).stem[5:])
     if not transaction.rows("identity"):
         _adopt(transaction)
+
+
+def pending(session: Session | None, parts: Sequence[Part]) -> list[Step]:
+    """The steps that a migration would take; None: of a database that is not there yet. Raises :class:`SchemaError`."""
+    if session is None:
+        return [step for part in parts for step in steps(part)]
+    found = _pending(session, parts)
+    if current_version(session) is None:
+        _check_database(session)
+    return found
 
 
 def _pending(session: Session, parts: Iterable[Part]) -> list[Step]:
@@ -292,7 +302,8 @@ def _names(objects: Iterable[Made]) -> set[tuple[str, str]]:
     return {(_SPACES.get(each.kind, each.kind), each.name) for each in objects}
 
 
-def _read_ledger(session: Session) -> set[str]:
+def read_ledger(session: Session) -> set[str]:
+    """The tables of :data:`LEDGER` that the database has."""
     with session.transaction(READ) as transaction:
         return _ledger(transaction)
 
@@ -354,7 +365,7 @@ def _remove_orphaned_pages(session: Session) -> bool:
     """
     refused = False
     for attempt in range(_TRIES):
-        if "QUEUE_SPARE" in _read_ledger(session):
+        if "QUEUE_SPARE" in read_ledger(session):
             statement = "spare_drop"
         elif session.read("orphaned_pages")[0][0]:
             statement = "spare_create"
