@@ -75,14 +75,14 @@ def cancel(command: Command, task_ids: tuple[str, ...]) -> None:
 def move(command: Command, queue: str, to: str, task_name: str | None, yes: bool) -> None:
     """Move the waiting tasks of a queue, or those of a name, into another queue."""
     with moving.moving(command.database, queue, to, task_name, command.code) as found:
-        if not yes and len(found):
-            command.confirm(f"Move {count(len(found), 'waiting task')} from queue {queue!r} to {to!r}?")
+        if not yes and (waiting := len(found)):
+            command.confirm(f"Move {count(waiting, 'waiting task')} from queue {queue!r} to {to!r}?")
         total = _done(found.run(), "task", "moved")
         left = found.left()
     text = f"{count(total, 'task')} moved." + (f" Left in {queue}: {left.text}." if left.tasks else "")
     command.answer({"from": queue, "to": to, "count": total, "left": left.tasks}, text)
     if found.is_full:
-        raise QueueFull(moving.full(to, total, len(found) - total))
+        raise QueueFull(moving.full(to, total, left))
 
 
 @command

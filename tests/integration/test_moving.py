@@ -138,6 +138,18 @@ def test_many_are_moved_in_several_transactions(app, mail, monkeypatch):
         assert list(found.run()) == [3, 3, 3, 1]
 
 
+def test_what_another_transaction_holds_is_tried_again_while_others_go(app, mail, monkeypatch):
+    monkeypatch.setattr("fbtasks.queue.operations.moving._MOST", 1)
+    first, second = mail.delay(), mail.delay()
+    with held(app, "QUEUE_TASK", int(first.id)) as release, moving(app.database, "mial", "mail", app=app) as found:
+        steps = found.run()
+        assert [next(steps), next(steps)] == [0, 1]
+        release()
+        assert list(steps) == [1]
+    assert states(app) == {0: 2}
+    assert second.status == "PENDING"
+
+
 def test_a_queue_that_nobody_knows_is_refused(app, mail):
     mail.delay()
     with pytest.raises(ConfigurationError, match="unknown queue 'mall'"):

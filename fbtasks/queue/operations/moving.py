@@ -45,11 +45,10 @@ class Left:
 
 
 class Move:
-    """The waiting tasks of one queue, as they were when the move was opened, on their way into another one."""
+    """The waiting tasks of one queue on their way into another one."""
 
-    def __init__(self, session: Session, ids: Spool[int], queue: str, to: str, name: str | None) -> None:
+    def __init__(self, session: Session, queue: str, to: str, name: str | None) -> None:
         self._session = session
-        self._ids = ids
         self._from = queue
         self._to = to
         self._name = name
@@ -58,16 +57,29 @@ class Move:
 
     def __len__(self) -> int:
         """How many there are to move."""
-        return len(self._ids)
+        with self._waiting() as ids:
+            return len(ids)
 
     def run(self) -> Iterator[int]:
-        """Moves them until the other queue is full. Returns again and again how many more are there for good."""
-        for ids in codec.chunks((b"%0*d" % (_DIGITS, each) for each in self._ids), _MOST * _DIGITS):
-            moved, is_full = self._session.call("FBTASKS_OPERATOR.MOVE", ids, self._from, self._to)
-            yield moved
-            if is_full:
-                self.is_full = True
-                return
+        """Moves them until none is left that no other transaction holds, or the other queue is full.
+
+        Returns again and again how many more are there for good.
+        """
+        moved = 1
+        while moved:
+            moved = 0
+            with self._waiting() as ids:
+                for some in codec.chunks((b"%0*d" % (_DIGITS, each) for each in ids), _MOST * _DIGITS):
+                    done, is_full = self._session.call("FBTASKS_OPERATOR.MOVE", some, self._from, self._to)
+                    moved += done
+                    yield done
+                    if is_full:
+                        self.is_full = True
+                        return
+
+    def _waiting(self) -> Spool[int]:
+        parts = self._session.read_in_parts("movable", self._from, self._name, more=" ", size=_MOST)
+        return Spool(number for rows in parts for (number,) in rows)
 
     def left(self) -> Left:
         """Returns what the queue has by now of what was to be moved, with what came meanwhile."""
@@ -92,14 +104,13 @@ def moving(
     with database.session() as session:
         for each in (queue, to):
             check_queue(database, session, each, app)
-        parts = session.read_in_parts("movable", queue, name, more=" ", size=_MOST)
-        with Spool(number for rows in parts for (number,) in rows) as ids:
-            yield Move(session, ids, queue, to, name)
+        yield Move(session, queue, to, name)
 
 
-def full(queue: str, moved: int, left: int) -> str:
+def full(queue: str, moved: int, left: Left) -> str:
     """Returns what is said when *queue* has had no place for the last tasks."""
+    rest = sum(tasks for name, tasks in left.tasks.items() if name not in _WHY)
     return (
-        f"the queue {queue!r} is full: {count(moved, 'task')} moved, and {left} left where they were. Move them "
+        f"the queue {queue!r} is full: {count(moved, 'task')} moved, and {rest} left where they were. Move them "
         "when some have ended, or raise the max_length of the queue."
     )
