@@ -130,3 +130,25 @@ def test_a_name_is_one_tasks(app):
         app.task(name="empty", aliases=[" "])(failing)
     with pytest.raises(TaskDefinitionError, match="keep the name of a task that a source feeds"):
         app.on_event("paid", aliases=["old"])(failing)
+
+
+def test_the_order_and_the_merging_of_waiting_calls_stand(app, other):
+    """Those of the former name go by its limits, which the new code does not have; calls by SQL go by the new ones."""
+    seen = []
+    ordered = app.task(name="old", ordered=True)(print)
+    once = app.task(name="once", unique=True)(print)
+    results = [ordered.delay(n) for n in range(3)]
+    first = once.delay(1)
+    assert once.delay(1).id == first.id
+    other.task(name="new", aliases=["old"], ordered=True)(lambda n: seen.append(n))
+    other.task(name="single", aliases=["once"], unique=True)(lambda n: n)
+    execute(other, "SELECT ID FROM FBTASKS.ENQUEUE('old', '[7]')")
+    execute(other, "SELECT ID FROM FBTASKS.ENQUEUE('once', '[2]')")
+    execute(other, "SELECT ID FROM FBTASKS.ENQUEUE('once', '[2]')")
+    other.migrate()
+    other.database.use(other.features["limits"].deploy)
+    drain(other)
+    assert [n for n in seen if n != 7] == [0, 1, 2]
+    assert 7 in seen
+    assert {each.status for each in (*results, first)} == {"SUCCESS"}
+    assert one(other, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
