@@ -389,19 +389,13 @@ class FBTasks(AnswersCelery):
         self.features["sources"].raise_event(event, data, using=using, start=start, order_key=order_key)
 
     def register(self, task: Any) -> Task[..., Any]:
-        """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""
+        """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when a name of it is taken."""
         if not isinstance(task, Task):
             raise TaskDefinitionError(f"{checks.shown(task)} is not a task: register() takes what @fbtasks.task made.")
-        other = self._tasks.get(task.name)
-        if other is task:
+        if self._tasks.get(task.name) is task:
             return task
-        if other is not None and not same_code(other.function, task.function):
-            raise TaskDefinitionError(
-                f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
-                f"{task.function.__module__}. Give one of them another name=."
-            )
-        if task.name.endswith(ON_FAILURE):
-            raise TaskDefinitionError(f"no task can be named {task.name!r}: this is the name of its on_failure hook.")
+        for name in task.names:
+            self._check_name(task, name)
         self.middlewares.check_task(task.name, is_async=task.is_async)
         self.enqueuer.check_queue(task.options.queue)
         if task.options.serializer is not None:
@@ -409,8 +403,25 @@ class FBTasks(AnswersCelery):
         self._check_options(task)
         task.prepared_by = tuple(each for each in self.features if each.declare(task) and each in self._preparing)
         task.bound_to(self)
-        self._tasks[task.name] = task
+        self._tasks |= dict.fromkeys(task.names, task)
         return self._tasks[task.name]
+
+    def _check_name(self, task: Task[..., Any], name: str) -> None:
+        """Raises :class:`TaskDefinitionError` when *name*, its own or an alias, is another task's, or no task's."""
+        if name.endswith(ON_FAILURE):
+            raise TaskDefinitionError(f"no task can be named {name!r}: this is the name of its on_failure hook.")
+        if task.names.count(name) > 1:
+            raise TaskDefinitionError(f"the task {task.name!r} has the name {name!r} twice: leave out one in aliases=.")
+        other = self._tasks.get(name)
+        if other is None or (other.name == task.name and same_code(other.function, task.function)):
+            return
+        where = f"one in {other.function.__module__}, one in {task.function.__module__}"
+        if name == task.name == other.name:
+            raise TaskDefinitionError(f"two tasks are named {name!r}: {where}. Give one of them another name=.")
+        raise TaskDefinitionError(
+            f"two tasks have the name {name!r}, as name= or in aliases=: {other.name!r} and {task.name!r}, {where}. "
+            "Leave it to one of them."
+        )
 
     def _check_options(self, task: Task[..., Any]) -> None:
         """Raises :class:`TaskDefinitionError` for an option of a feature that the app lacks."""
@@ -431,7 +442,7 @@ class FBTasks(AnswersCelery):
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
-        """The app's tasks by name, with those of the included modules."""
+        """The app's tasks by name, also by former ones (``aliases=``), with those of the included modules."""
         self.load()
         return self._tasks
 

@@ -1,4 +1,4 @@
-"""The commands for the database itself: ``migrate``, ``backup``, ``restore``, ``adopt``, ``grant``."""
+"""The commands for the database itself: ``migrate``, ``backup``, ``restore``, ``adopt``, ``grant``, ``uninstall``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,25 @@ from fbtasks.cli.render import raise_problems
 from fbtasks.database import backup as copies
 from fbtasks.database import operations as service
 from fbtasks.database.migrate import Applied, latest_version
-from fbtasks.errors import ConfigurationError
+from fbtasks.database.review import uninstall as removal
+from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.feature import Deployed
-from fbtasks.system.showing import size
+from fbtasks.system.showing import count, size
 from fbtasks.system.threads import leaving
 from fbtasks.url import DatabaseURL
+from fbtasks.version import VERSION
 
 EVERY: Final = 2.0
 """Seconds between two lines that tell how far a backup or a restore is."""
 
 
 @command
-def migrate(command: Command) -> None:
+@click.option("--sql", is_flag=True, help="Print what it would run on the tables and packages, and change nothing.")
+def migrate(command: Command, sql: bool) -> None:
     """Create or update the tables of the queue; with -A, also what the app defines beside its tasks."""
+    if sql:
+        _print_script(command)
+        return
     app = announce(command.app)
     done = app.database.migrate()
     brought = {each.brings_in or each.name: Deployed() for each in app.features.which("deploy")}
@@ -50,6 +56,19 @@ def migrate(command: Command) -> None:
     command.answer(record | changes, "\n".join([text, *lines]))
     problems = {name: said for each in brought.values() for name, said in each.problems.items()}
     raise_problems(problems, as_json=command.as_json)
+
+
+def _print_script(command: Command) -> None:
+    script, url = command.database.script(), command.app.settings.url
+    if not script.transactions:
+        command.answer({"url": str(url), "statements": []}, f"-- {url}: up to date, nothing to run.")
+        return
+    text = script.text(f"fbtasks {VERSION}: what 'fbtasks migrate' would run in {url}")
+    command.answer({"url": str(url), "statements": script.statements}, text)
+    if command.code:
+        say(
+            "Not in the script: what the app defines beside its tasks. Afterwards run: fbtasks migrate -A APP", err=True
+        )
 
 
 def _done(done: Applied) -> str:
@@ -177,3 +196,30 @@ def grant(command: Command, role: str, users: tuple[str, ...], revoke: bool) -> 
             "effect when a server opens the database.",
             err=True,
         )
+
+
+@command
+@click.option("--discard", is_flag=True, help="Also while tasks have not ended: they are lost.")
+@yes_option
+def uninstall(command: Command, discard: bool, yes: bool) -> None:
+    """Drop the tables and packages of the queue, with all results; the tables of the application stay."""
+    found = removal.look(command.database)
+    if found.unfinished and not discard:
+        left = ", ".join(count(many, noun) for noun, many in found.unfinished.items())
+        raise SchemaError(
+            f"{command.app.settings.url} has what was not done yet: {left}. Let workers do it, or drop it as well: "
+            "--discard. Nothing was dropped."
+        )
+    if not yes:
+        for kind, names in found.names.items():
+            say(f"{kind}: {', '.join(names)}", err=True)
+        command.confirm(f"Drop all of this, with {_lost(found)}?")
+    removal.uninstall(command.database, found)
+    total = sum(map(len, found.names.values()))
+    text = f"{command.app.settings.url}: {count(total, 'object')} dropped. All else is as it was."
+    command.answer({"dropped": found.names, "discarded": found.unfinished}, text)
+
+
+def _lost(found: removal.Installed) -> str:
+    what = [count(many, noun) for noun, many in found.unfinished.items()]
+    return ", ".join([*what, "all results and failures"])

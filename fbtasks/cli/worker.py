@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fbtasks import FBTasks
 from fbtasks.cli.options import Seconds, announce, url_option
+from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.queue.register.hosts import host_name
 from fbtasks.queue.shares import Share, parse_shares, share_text
@@ -23,7 +26,10 @@ from fbtasks.url import URL_VARIABLE, is_named_by_option
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions
-from fbtasks.worker.supervisor import work
+from fbtasks.worker.supervisor import start_afresh, work
+
+if TYPE_CHECKING:
+    from fbtasks.worker.loop import Loop
 
 logger = logging.getLogger("fbtasks.worker")
 MOST_QUEUES: Final = 4000
@@ -66,6 +72,7 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 @click.option("--logfile", type=click.Path(dir_okay=False), metavar="PATH", help="Append the log to this file.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", help="Lines to read, or JSON for programs.")
 @click.option("--burst", is_flag=True, help="Leave when nothing is due.")
+@click.option("--reload", is_flag=True, help="Start afresh when a module's file has changed: for development.")
 @click.option("--grace", type=Seconds(0), default=30.0, help="Seconds for running tasks when stopped.")
 @click.option("--lease", type=Seconds(3), default=30.0, help="Seconds of silence before others take over.")
 @click.option("--max-tasks-per-child", type=click.IntRange(1), help="Replace a child process after so many tasks.")
@@ -80,6 +87,7 @@ def worker(
     logfile: str | None,
     log_format: str,
     burst: bool,
+    reload: bool,
     grace: float,
     lease: float,
     max_tasks_per_child: int | None,
@@ -88,10 +96,16 @@ def worker(
     """Run the tasks of an app until stopped."""
     folder = os.getcwd()  # importing the app may change it
     logfile = logfile and os.path.abspath(logfile)
-    app = import_app(app_path)
-    if is_named_by_option():
-        os.environ[URL_VARIABLE] = app.settings.url.reveal()  # for child processes, and the programs that tasks start
-    app.load()
+    if reload and burst:
+        raise click.UsageError("--reload is for a worker that runs on, and --burst ends it: leave out one.")
+    began = time.time()
+    with _next_change_waited_for(began, folder) if reload else nullcontext():
+        app = import_app(app_path)
+        if is_named_by_option():
+            os.environ[URL_VARIABLE] = (
+                app.settings.url.reveal()
+            )  # for child processes, and the programs that tasks start
+        app.load()
     refuse_green_threads()
     served = app.queues_served()
     shares = dict.fromkeys(served, Share()) if queues is None else parse_shares(queues, served)
@@ -132,7 +146,27 @@ def worker(
             click.echo(f"  {name:8}{value}", err=True)
         announce(app, "  note    ")
     with _reason_in_the_log(log):
-        work(app, app_path, options, log.argument(), children)
+        work(app, app_path, options, log.argument(), children, _watching(began) if reload else None)
+
+
+@contextmanager
+def _next_change_waited_for(began: float, folder: str) -> Iterator[None]:
+    """For the block, which imports the app: when it raises, waits until a file has changed, and starts afresh."""
+    try:
+        yield
+    except FBTasksError as error:
+        from fbtasks.worker.reloading import wait_for_change
+
+        say(f"Error: {error}", err=True)
+        wait_for_change(error, began, partial(say, err=True))
+        start_afresh(folder)
+
+
+def _watching(began: float) -> Callable[[Loop], None]:
+    """Returns what has the worker of a loop start afresh when a file has changed since the app's import *began*."""
+    from fbtasks.worker.reloading import Files, watch
+
+    return partial(watch, files=Files(began))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from fbtasks.config import Settings
 from fbtasks.database import features, generations, migrate
 from fbtasks.database.migrate import Applied
 from fbtasks.database.packages import queries
+from fbtasks.database.review.script import Script, script
 from fbtasks.database.schema import Part
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.feature import Feature
@@ -260,6 +261,13 @@ class Database:
             session.close()
         self._ready = True
         return applied
+
+    def script(self) -> Script:
+        """Returns what :meth:`migrate` would run. Nothing is created and nothing is changed."""
+        if self._missing():
+            return script(None, self._wanted(None))
+        with closing(self._open()) as session:
+            return script(session, self._wanted(migrate.current_version(session)))
 
     def _migrate(self, session: Session) -> Applied:
         applied = self._migrate_with(session)

@@ -70,6 +70,7 @@ def test_public_members_are_described(kind):
             "enqueue",
             "step",
             "bound_to",
+            "names",
             "is_async",
             "in_order",
             "prepared",

@@ -170,7 +170,7 @@ OPTIONS = [
     (
         {"retrys": 3},
         TaskDefinitionError,
-        "unknown task option 'retrys'. Did you mean 'on_retry'? Known options: autoretry_for, base, ",
+        "unknown task option 'retrys'. Did you mean 'on_retry'? Known options: aliases, autoretry_for, base, ",
     ),
 ]
 

@@ -92,7 +92,7 @@ class Limits(Feature):
             raise TaskDefinitionError(
                 f"the task {task.name!r} has the rates {' and '.join(rates)}: a task has one rate at most."
             )
-        self.gates[task.name] = gates
+        self.gates |= dict.fromkeys(task.names, gates)
         return True
 
     def prepare(

@@ -239,3 +239,7 @@ SELECT CAST(RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_SILENT') AS VARCHAR(255
 
 -- name: dispatch_lock
 SELECT MARK_ID FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID = ? WITH LOCK
+
+-- name: unfinished_sources
+-- Changes and events that no task has been given yet.
+SELECT TRIM('change'), COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0

@@ -846,6 +846,66 @@ BEGIN
     SUSPEND;
 END^
 
+-- Moves those of many tasks, whose ids come in 19 characters each, that wait in QUEUE into TO_QUEUE: ready, scheduled,
+-- parked and held ones, in their state and with their time. IS_FULL is 1 when TO_QUEUE has no place for one more: the
+-- rest stays. So do tasks of a source, which says where they run, and one that another transaction holds.
+PROCEDURE MOVE (IDS QUEUE_RECORDS, QUEUE QUEUE_NAME, TO_QUEUE QUEUE_NAME)
+RETURNS (MOVED INTEGER, IS_FULL SMALLINT)
+AS
+    DECLARE ID BIGINT;
+    DECLARE MAX_LENGTH INTEGER;
+    DECLARE STATE SMALLINT;
+    DECLARE IS_IN QUEUE_NAME;
+    DECLARE PRIORITY_RANK SMALLINT;
+    DECLARE SUSPECT SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
+    DECLARE SOURCE_ID INTEGER;
+    DECLARE HAD_PLACE BOOLEAN;
+    DECLARE HAS_HOLDS BOOLEAN;
+    DECLARE TAKES SMALLINT;
+    DECLARE PLACED SMALLINT;
+    DECLARE TOLD VARCHAR(4000) CHARACTER SET ASCII = ',';
+    DECLARE ANY_PARKED SMALLINT = 0;
+BEGIN
+    MOVED = 0;
+    IS_FULL = 0;
+    SELECT MAX_LENGTH FROM QUEUE_POLICY WHERE QUEUE = :TO_QUEUE INTO :MAX_LENGTH;
+    FOR SELECT ID FROM FBTASKS_CORE.LISTED_IDS(:IDS) INTO :ID DO
+    BEGIN
+        EXECUTE PROCEDURE FBTASKS_CORE.TRY_LOCK_TASK(ID, '0134')
+            RETURNING_VALUES STATE, IS_IN, PRIORITY_RANK, SUSPECT, EXPIRE_TIME;
+        IF (STATE IS NULL OR IS_IN <> QUEUE) THEN
+            CONTINUE;
+        SELECT SOURCE_ID, HAS_PLACE, HAS_HOLDS, IIF(RIGHT(NAME, 11) = ':on_failure', 0, 1) FROM QUEUE_TASK
+            WHERE ID = :ID INTO :SOURCE_ID, :HAD_PLACE, :HAS_HOLDS, :TAKES;
+        IF (SOURCE_ID IS NOT NULL) THEN
+            CONTINUE;
+        PLACED = 0;
+        IF (MAX_LENGTH IS NOT NULL AND TAKES = 1) THEN
+        BEGIN
+            EXECUTE PROCEDURE FBTASKS_CORE.PICK_PLACE(TO_QUEUE) RETURNING_VALUES PLACED;
+            IF (PLACED = 0) THEN
+            BEGIN
+                IS_FULL = 1;
+                LEAVE;
+            END
+        END
+        UPDATE QUEUE_TASK SET QUEUE = :TO_QUEUE, HAS_PLACE = (:PLACED = 1) WHERE ID = :ID;
+        IF (HAD_PLACE) THEN
+            EXECUTE PROCEDURE FBTASKS_CORE.GIVE_PLACE(ID, QUEUE);
+        IF (HAS_HOLDS) THEN
+            EXECUTE PROCEDURE FBTASKS_CORE.FOLLOW_TASK(ID, STATE, PRIORITY_RANK, TO_QUEUE, TOLD)
+                RETURNING_VALUES TOLD;
+        ANY_PARKED = IIF(STATE = 3, 1, ANY_PARKED);
+        MOVED = MOVED + 1;
+    END
+    IF (MOVED > 0) THEN
+        POST_EVENT 'fbtasks:queue:' || TO_QUEUE;
+    IF (ANY_PARKED = 1) THEN
+        POST_EVENT 'fbtasks:parked';
+    SUSPEND;
+END^
+
 PACKAGE FBTASKS_UPKEEP^
 
 -- Lets one transaction at a time deploy definitions, until it ends. The lock is that of the migrations.
