@@ -133,6 +133,32 @@ def test_a_command_has_a_line_of_its_own_and_a_name_is_whole(app, url, capsys):
     assert [each for each in said[:-1] if len(each) > 80 and name not in each] == []
 
 
+def test_subscriptions_are_readable_at_80_columns(app, url, capsys, monkeypatch):
+    """No name is cut: that of the task has a line of its own where one line would not do."""
+    name = "shop.orders.handlers.send_the_receipt"
+    app.on_change("CUSTOMER_ORDERS", insert=True, name=name, queue="confirmations")(id)
+    execute(app, "CREATE TABLE CUSTOMER_ORDERS (ID INTEGER NOT NULL PRIMARY KEY)")
+    apply(app)
+    app.close()
+
+    def printed(*command):
+        capsys.readouterr()
+        command_line(*command, "--url", url)
+        return capsys.readouterr().out.splitlines()
+
+    for command in (["subscriptions", "list"], ["inspect", "sources"]):
+        wide = printed(*command)
+        assert name in wide[1].split()
+        monkeypatch.setenv("COLUMNS", "80")
+        narrow = printed(*command)
+        monkeypatch.delenv("COLUMNS")
+        assert (narrow[0], narrow[2]) == ("TASK", name)
+        assert max(map(len, narrow)) <= 80
+        facts = [each for each in wide[1].split("  ") if each and each != name and not each.endswith("ago")]
+        assert all(each.strip() in narrow[3] for each in facts), narrow[3]
+        assert "CUSTOMER_ORDERS" in narrow[3]
+
+
 def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
     app.poll_table("T", key="ID", status="STATUS", ready="R", taken="T", done="D", failed="F", name="row")(id)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, STATUS CHAR(1))")
