@@ -173,7 +173,7 @@ class Database:
                 return
             create = create and self.settings.migrates
             if not create and self._missing():
-                raise SchemaError(_no_queue(self.url.database))
+                raise SchemaError(_no_queue(self.url.database, creates=self.settings.migrates))
             session = self._create() if create and self._missing() else self._open()
             try:
                 migrate.check_charset(session)
@@ -295,8 +295,13 @@ class Database:
             self.close()
 
 
-def _no_queue(path: str) -> str:
+def _no_queue(path: str, *, creates: bool) -> str:
+    who = (
+        "A worker, the first call of a task or 'fbtasks migrate' creates a queue."
+        if creates
+        else "The app has auto_migrate=False, so that 'fbtasks migrate -A MODULE' alone creates a queue."
+    )
     return (
         f"there is no queue at {path}: no such file. Start in the folder that holds it, or name the database with "
-        "--url, -A or FBTASKS_URL. A worker, the first call of a task or 'fbtasks migrate' creates a queue."
+        f"--url, -A or FBTASKS_URL. {who}"
     )
