@@ -56,7 +56,17 @@ def register(
 
 def task_names(session: Session) -> set[str]:
     """Returns the names of the tasks that registered workers know."""
-    return {name for (names,) in session.read("worker_tasks") for name in (names or "").split("\n") if name}
+    return _names(session.read("worker_tasks"))
+
+
+def living_names(session: Session) -> set[str] | None:
+    """Returns the names of the tasks that workers know whose lease is not over; None: there are no such workers."""
+    found = session.read("living_tasks")
+    return _names(found) if found else None
+
+
+def _names(rows: Iterable[tuple[str | None]]) -> set[str]:
+    return {name for (names,) in rows for name in (names or "").split("\n") if name}
 
 
 def features(session: Session) -> set[str]:

@@ -94,6 +94,9 @@ END
 -- name: worker_tasks
 SELECT TASKS FROM QUEUE_PROCESS WHERE KIND = 'worker'
 
+-- name: living_tasks
+SELECT TASKS FROM QUEUE_PROCESS WHERE KIND = 'worker' AND LEASE_UNTIL > QUEUE_NOW()
+
 -- name: names_on_failure
 SELECT NAME FROM QUEUE_ON_FAILURE
 

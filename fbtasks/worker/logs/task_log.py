@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fbtasks.system.showing import shorten
+from fbtasks.system.showing import kind_of, shorten
 from fbtasks.tasks.call import (
     Cancelled,
     Claim,
@@ -53,7 +53,8 @@ def log_outcome(finished: Finished) -> None:
         case Succeeded():
             _say(logging.INFO, claim, "succeeded in %.3f s.", elapsed)
         case Failed(error_type, message, trace):
-            _say(logging.ERROR, claim, "failed in %.3f s: %s: %s", elapsed, error_type, one_line(message), trace=trace)
+            error = f"{kind_of(error_type)}: {one_line(message)}"
+            _say(logging.ERROR, claim, "failed in %.3f s: %s", elapsed, error, trace=trace)
         case Requeue(Reason.RETRY, delay, message):
             _say(logging.WARNING, claim, "is tried again in %.1f s after: %s", delay, one_line(message))
         case Requeue(Reason.SNOOZE, delay):

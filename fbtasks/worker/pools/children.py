@@ -17,7 +17,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.run.invocation import invocation_of
-from fbtasks.system.showing import name_of
+from fbtasks.system.showing import kind_of, name_of
 from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Reason, Requeue, Said, Several
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
@@ -370,7 +370,6 @@ class ChildExecutor(Executor):
             elif killed or not child.ready or task not in to_blame:
                 outcome = RELEASED
             else:
-                logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
                 outcome = self._crash(how, len(to_blame) - 1)
             if run.outcome is None:
                 outcome = self._ended_by(child, run, outcome)
@@ -420,10 +419,8 @@ class ChildExecutor(Executor):
         if run.outcome is not None:
             self._lose_patience(child, run)
         elif now >= run.since + run.hard:
-            logger.error("%s is stopped at its time_limit.", run)
             self._stop(child, run, TimeLimitExceeded(f"it was stopped at its time_limit of {run.hard:g} s"))
         elif now >= run.silent_at:
-            logger.error("%s is stopped: it has not said for %g s that it is at work.", run, run.quiet)
             timeout = f"its heartbeat_timeout of {run.quiet:g} s"
             error = HeartbeatTimeout(f"it was stopped, since it had not called self.heartbeat() for {timeout}")
             self._stop(child, run, error)
@@ -483,4 +480,4 @@ def _stopped(task: Task[..., object], claim: Claim, step: int, error: TimeLimitE
     kind = name_of(type(error))
     if delay is None:
         return Failed(kind, str(error))
-    return Requeue(Reason.RETRY, delay, f"{kind}: {error}", kind)
+    return Requeue(Reason.RETRY, delay, f"{kind_of(kind)}: {error}", kind)
