@@ -28,6 +28,7 @@ from fbtasks.worker.pools.wire import Ended, Reported
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks, Task
+    from fbtasks.worker.pools.processes import Process
 
 logger = logging.getLogger(__name__)
 _RNG: Final = random.Random()  # noqa: S311  # jitter, not a secret
@@ -274,10 +275,7 @@ class ChildExecutor(Executor):
             if child.ready and not child.running:
                 child.hang_up()
                 idle.append(child)
-        until = clock.monotonic() + _LEISURE
-        for child in idle:
-            while not child.process.wait(_GLANCE) and clock.monotonic() < until and not hurry():
-                pass
+        _wait_for_idle([child.process for child in idle], hurry)
         for child in [*self._children]:
             self._end(child, killed=True)
         done = [*self._ended, *(Finished(claim, RELEASED) for claim in self.take_back())]
@@ -469,6 +467,22 @@ class ChildExecutor(Executor):
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
         child.apart = True
         self._take_back(child)
+
+
+def _wait_for_idle(processes: Sequence[Process], hurry: Callable[[], bool]) -> None:
+    """Waits for the end of idle children, up to :data:`_LEISURE` for all together. Says so when it takes long."""
+    began = clock.monotonic()
+    said = False
+    for process in processes:
+        while not process.wait(_GLANCE) and clock.monotonic() < began + _LEISURE and not hurry():
+            if not said and clock.monotonic() > began + _LEISURE / 10:
+                said = True
+                logger.warning(
+                    "Waiting up to %g s for the end of child processes that run no task (pid %s): one that they have "
+                    "run has left a thread or an exit handler. A second signal stops them.",
+                    _LEISURE,
+                    ", ".join(str(each.pid) for each in processes if not each.ended),
+                )
 
 
 def _stopped(task: Task[..., object], claim: Claim, step: int, error: TimeLimitExceeded) -> Outcome:
