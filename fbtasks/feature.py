@@ -359,6 +359,13 @@ class Feature:
         A fact of one queue is one of all: None where it does not apply.
         """
 
+    def beside(self, session: Session) -> Iterable[str]:
+        """Returns what else the database holds that others than workers run, for ``fbtasks inspect`` and ``health``.
+
+        Sentences with a full stop; none where it holds nothing.
+        """
+        return ()
+
     def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
         """Returns what is wrong, for ``fbtasks health``: by EXISTS and MIN, never by a scan."""
         return ()

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from fbtasks import FBTasks
-from fbtasks.cli.output import print_json, say
+from fbtasks.cli.output import WIDE, print_json, say
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.importing import import_app
@@ -28,6 +28,13 @@ url_option = click.option(
 )
 """Read by :class:`fbtasks.cli.main.Program`: it counts for all apps that are imported."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.update({WIDE: value}),
+    help="Shorten nothing in tables.",
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
@@ -119,14 +126,14 @@ class Command:
 
 
 def command(function: Callable[..., None]) -> click.Command:
-    """Makes a command with -A, --url and --json of *function*, which gets a :class:`Command`."""
+    """Makes a command with -A, --url, --json and --wide of *function*, which gets a :class:`Command`."""
 
     @functools.wraps(function)
     def run(database: DatabaseArgs, as_json: bool, **arguments: Any) -> None:
         with database.opened() as app:
             function(Command(app, app if database.app_path else None, as_json), **arguments)
 
-    return click.command()(with_database(json_option(run)))
+    return click.command()(with_database(json_option(wide_option(run))))
 
 
 def announce(app: FBTasks, indent: str = "") -> FBTasks:

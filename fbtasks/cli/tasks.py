@@ -96,6 +96,9 @@ def purge(command: Command, queue: str | None, yes: bool) -> None:
         )
     if not yes:
         (row,) = queues.list_queues(command.database, queue, command.code)
+        if not row.waiting:
+            command.answer({"queue": queue, "count": 0}, f"Nothing to delete: no task waits in queue {queue!r}.")
+            return
         command.confirm(f"Delete {count(row.waiting, 'waiting task')} of queue {queue!r}?")
     total = _done(queues.purge(command.database, queue, command.code), "task")
     command.answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.")

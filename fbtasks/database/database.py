@@ -196,7 +196,7 @@ class Database:
                 return
             create = create and self.settings.migrates
             if not create and self._missing():
-                raise SchemaError(no_queue(self.url.database))
+                raise SchemaError(no_queue(self.url.database, creates=self.settings.migrates))
             session = self._create() if create and self._missing() else self._open()
             try:
                 migrate.check_charset(session)
@@ -325,9 +325,14 @@ class Database:
             self.close()
 
 
-def no_queue(path: str) -> str:
-    """The message for a path at which there is no file."""
+def no_queue(path: str, *, creates: bool = True) -> str:
+    """Returns the message for a path at which there is no file. *creates*: whether the app would make one."""
+    who = (
+        "A worker, the first call of a task or 'fbtasks migrate' creates a queue."
+        if creates
+        else "The app has auto_migrate=False, so that 'fbtasks migrate -A MODULE' alone creates a queue."
+    )
     return (
         f"there is no queue at {path}: no such file. Start in the folder that holds it, or name the database with "
-        "--url, -A or FBTASKS_URL. A worker, the first call of a task or 'fbtasks migrate' creates a queue."
+        f"--url, -A or FBTASKS_URL. {who}"
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import PurePath
 from types import ModuleType
 from typing import Final
 
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
+from fbtasks.system.checks import did_you_mean
 from fbtasks.tasks.definition import Task
 from fbtasks.tasks.discovery import import_named, is_there
 
@@ -30,7 +32,7 @@ def import_app(path: str) -> FBTasks:
     found = getattr(module, attribute, None)
     if isinstance(found, FBTasks):
         return found
-    raise ConfigurationError(_no_app(module_name, attribute, found))
+    raise ConfigurationError(_no_app(module_name, attribute, found, _apps_in(module)))
 
 
 def _app_in(module: ModuleType) -> FBTasks | None:
@@ -41,7 +43,9 @@ def _app_in(module: ModuleType) -> FBTasks | None:
         return preferred
     if len(apps) > 1:
         name = module.__name__
-        raise ConfigurationError(f"{name!r} has {len(apps)} FBTasks apps: name it as -A {name}:NAME.")
+        raise ConfigurationError(
+            f"{name!r} has {len(apps)} FBTasks apps: {', '.join(_apps_in(module))}. Name it as -A {name}:NAME."
+        )
     return next(iter(apps.values()), None)
 
 
@@ -97,11 +101,19 @@ def _check_module_name(path: str, module_name: str) -> None:
         raise ConfigurationError(f"-A {path!r} must name a module, as in an import: -A proj or -A proj.tasks:app.")
 
 
-def _no_app(module_name: str, attribute: str, found: object) -> str:
+def _apps_in(module: ModuleType) -> list[str]:
+    """Returns the names of the apps in *module*."""
+    return [name for name, value in vars(module).items() if isinstance(value, FBTasks)]
+
+
+def _no_app(module_name: str, attribute: str, found: object, names: Sequence[str]) -> str:
     if _is_celery(found):
         return _of_celery(f"{module_name}:{attribute}", module_name)
     text = f"{module_name!r} has no FBTasks app named {attribute!r}."
-    return f"{text} That is a task: -A names its app." if isinstance(found, Task) else text
+    if isinstance(found, Task):
+        text += " That is a task: -A names its app."
+    there = f"It has: {', '.join(names)}." if names else "It has none."
+    return f"{text} {there}{did_you_mean(attribute, names)}"
 
 
 def _no_app_in(module_name: str, module: ModuleType) -> str:

@@ -58,6 +58,11 @@ def name_of(kind: type) -> str:
     return sendable(f"{kind.__module__}.{kind.__qualname__}")
 
 
+def kind_of(error_type: str) -> str:
+    """The name of an exception's class for people: without the module of Python's own ones and of those of fbtasks."""
+    return error_type.removeprefix("builtins.").removeprefix("fbtasks.errors.")
+
+
 def span(seconds: float) -> str:
     """Returns a duration in one short word."""
     for limit, unit, size in ((1, "ms", 0.001), (120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):

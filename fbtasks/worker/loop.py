@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
@@ -248,17 +249,18 @@ class Loop:
 
     def _burst_is_over(self, session: Session) -> bool:
         """Whether a burst has left nothing that is due. Says what it leaves: what waits for limits or other steps."""
+        left = partial(tasks.left, session, self._options.queues)
         if self._holds_some() or self._executor.busy() or self._duties.pending():
             self._burst.works()
         elif self._fetcher.looks_again:
             pass
         elif self._fetcher.any_due(session):
             if self._dispatcher.wanted():  # else its children only begin
-                self._burst.waits(LOCKED)
+                self._burst.waits(LOCKED, left)
         elif self._fetcher.still_opens(session):
-            self._burst.waits(OPENS)
+            self._burst.waits(OPENS, left)
         elif not self._fetcher.any_due(session):  # else what held something back has ended between the two looks
-            self._burst.leaves(tasks.left(session, self._options.queues))
+            self._burst.leaves(left())
             return True
         return False
 

@@ -97,6 +97,7 @@ def test_what_the_engine_does_not_count_is_done(project, app):
 def test_without_write_nothing_is_changed(project, app):
     """More of it in integration/test_adhoc.py."""
     task = app.send_task("proj.add", (2, 3))
+    project.env["COLUMNS"] = "80"
     shown = project.run("sql", "-c", "SELECT * FROM QUEUE_TASK").stdout.splitlines()
     assert shown[0] == "-- row 1"  # one that is too wide for a table
     assert ["NAME", "proj.add"] in [line.split() for line in shown]

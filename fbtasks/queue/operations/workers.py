@@ -69,13 +69,15 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         waiting = {name for name, state, _ in heads if state in (State.READY, State.HELD)}
         asked = Asked(max_age, max_lag, now, rows, waiting)
         found = {feature.name: list(feature.problems(session, asked)) for feature in database.features}
+        told = () if alive else (each for feature in database.features for each in feature.beside(session))
+        beside = [Problem(each, is_wrong=False) for each in told]
         return Health(
             workers=len(alive),
             unserved=sorted(waiting - serving.keys()),
             unknown=_unknown(session),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             problems={name: [each for each in some if each.is_wrong] for name, some in found.items()},
-            remarks=[each for some in found.values() for each in some if not each.is_wrong],
+            remarks=[each for some in found.values() for each in some if not each.is_wrong] + beside,
             copy=_copy(session),
         )
 

@@ -595,9 +595,9 @@ def test_a_row_that_cannot_be_read_fails_alone(app, handler, shape):
     assert said == f"a row of 'INBOX' cannot be read (key: {key}): Malformed string"
     assert '"A":{"__type__":"base64","__value__":"Yf8i"}' in payload  # also of a row that is deleted nothing is lost
     if "and status" in shape or "wide status" in shape:
-        assert rows(app, "SELECT TRIM(S), ERR FROM INBOX WHERE ID = 2") == [("E", "fbtasks.errors.Seria")]
+        assert rows(app, "SELECT TRIM(S), ERR FROM INBOX WHERE ID = 2") == [("E", "SerializationError: ")]
     elif shape in ("ids, hard delete", "sequence, hard delete"):
-        assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "fbtasks.errors.Seria")]
+        assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "SerializationError: ")]
     assert poller.look() == polling.Looked(room=100)
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
 

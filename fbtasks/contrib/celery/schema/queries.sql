@@ -4,6 +4,13 @@
 SELECT Q.NAME, X.NAME, B.ROUTING_KEY FROM QUEUE_MSG_BINDING B
     JOIN QUEUE_MSG_QUEUE Q ON Q.ID = B.QUEUE_ID JOIN QUEUE_MSG_EXCHANGE X ON X.ID = B.EXCHANGE_ID
 
+-- name: msg_lengths
+-- The queues of applications: how many messages are in each, counted up to a number, and how many processes consume it.
+SELECT Q.NAME, (SELECT COUNT(*) FROM (SELECT FIRST (?) 1 AS ONE FROM QUEUE_MSG
+        WHERE QUEUE_ID = Q.ID AND STATE IN (0, 1, 2))),
+        (SELECT COUNT(*) FROM QUEUE_MSG_USE WHERE QUEUE_ID = Q.ID)
+    FROM QUEUE_MSG_QUEUE Q WHERE NOT Q.CONTROL ORDER BY Q.NAME
+
 -- name: msg_exchanges
 SELECT NAME FROM QUEUE_MSG_EXCHANGE ORDER BY NAME
 
