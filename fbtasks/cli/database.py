@@ -22,7 +22,7 @@ from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.feature import Deployed
 from fbtasks.system.showing import count, size
 from fbtasks.system.threads import leaving
-from fbtasks.url import DatabaseURL
+from fbtasks.url import DatabaseURL, is_named_by_option
 from fbtasks.version import VERSION
 
 EVERY: Final = 2.0
@@ -124,11 +124,11 @@ def restore(command: Command, file: str, path: str | None, adopts: bool) -> None
 
 def _app_at(command: Command, path: str) -> FBTasks:
     """Returns an app for a file of the embedded engine."""
-    if command.code or click.get_current_context().params["url"]:
+    if command.code or is_named_by_option():
         raise ConfigurationError("give one of PATH, --url and -A: each names the database.")
     if "://" in path:
         raise ConfigurationError("PATH is a file of the embedded engine, and a URL is given by --url.")
-    app = FBTasks("fbtasks", str(DatabaseURL(str(Path(path).absolute()))))
+    app = FBTasks("fbtasks", DatabaseURL(str(Path(path).absolute())))
     app.database.as_found = app.database.maintains = True
     return app
 
