@@ -233,8 +233,8 @@ BEGIN
     END
 END^
 
--- Has a task that was moved into QUEUE, where it is in STATE, go on there: claims from QUEUE ask the owners that have to
--- let it in, as far as these are not among TOLD, which has each between commas. In a line it keeps its place.
+-- Has a task that was moved into QUEUE, where it is in STATE, go on there: claims from QUEUE ask the owners that have
+-- to let it in, as far as these are not among TOLD, which has each between commas. In a line it keeps its place.
 PROCEDURE FOLLOW_TASK (
     ID BIGINT, STATE SMALLINT, PRIORITY_RANK SMALLINT, QUEUE QUEUE_NAME, TOLD VARCHAR(4000) CHARACTER SET ASCII)
 RETURNS (NOW_TOLD VARCHAR(4000) CHARACTER SET ASCII)
