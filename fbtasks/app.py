@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Annotated, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -49,6 +49,7 @@ from fbtasks.tasks.handlers import ON_FAILURE
 from fbtasks.tasks.middleware import Middlewares, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
+from fbtasks.url import DatabaseURL
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
@@ -206,9 +207,9 @@ shared_task = task
 class FBTasks(AnswersCelery):
     """An application's tasks and the database that holds their queue.
 
-    *url* names the database (default: the environment's FBTASKS_URL, else ``fbtasks.fdb`` in the working
-    folder); *include* lists modules with free-standing tasks. The other arguments are described in
-    docs/reference/options.md. Nothing is opened before the first use.
+    *url* names the database, unless ``--url`` or the environment's FBTASKS_URL does; where nothing does it is
+    ``fbtasks.fdb`` in the working folder. *include* lists modules with free-standing tasks. The
+    other arguments are described in docs/reference/options.md. Nothing is opened before the first use.
     """
 
     _known_as = "an app"
@@ -252,7 +253,12 @@ class FBTasks(AnswersCelery):
         keep_app(self)
 
     def __repr__(self) -> str:
-        return f"<FBTasks {self.name!r} at {self.settings.url}>"
+        return f"<FBTasks {self.name!r} at {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """The URL of its database, with ``***`` for the password."""
+        return str(self.settings.url)
 
     @decorator(TaskOptions)
     def task(self, function: Any = None, /, **options: Any) -> Any:
@@ -383,19 +389,13 @@ class FBTasks(AnswersCelery):
         self.features["sources"].raise_event(event, data, using=using, start=start, order_key=order_key)
 
     def register(self, task: Any) -> Task[..., Any]:
-        """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""
+        """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when a name of it is taken."""
         if not isinstance(task, Task):
             raise TaskDefinitionError(f"{checks.shown(task)} is not a task: register() takes what @fbtasks.task made.")
-        other = self._tasks.get(task.name)
-        if other is task:
+        if self._tasks.get(task.name) is task:
             return task
-        if other is not None and not same_code(other.function, task.function):
-            raise TaskDefinitionError(
-                f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
-                f"{task.function.__module__}. Give one of them another name=."
-            )
-        if task.name.endswith(ON_FAILURE):
-            raise TaskDefinitionError(f"no task can be named {task.name!r}: this is the name of its on_failure hook.")
+        for name in task.names:
+            self._check_name(task, name)
         self.middlewares.check_task(task.name, is_async=task.is_async)
         self.enqueuer.check_queue(task.options.queue)
         if task.options.serializer is not None:
@@ -403,8 +403,25 @@ class FBTasks(AnswersCelery):
         self._check_options(task)
         task.prepared_by = tuple(each for each in self.features if each.declare(task) and each in self._preparing)
         task.bound_to(self)
-        self._tasks[task.name] = task
+        self._tasks |= dict.fromkeys(task.names, task)
         return self._tasks[task.name]
+
+    def _check_name(self, task: Task[..., Any], name: str) -> None:
+        """Raises :class:`TaskDefinitionError` when *name*, its own or an alias, is another task's, or no task's."""
+        if name.endswith(ON_FAILURE):
+            raise TaskDefinitionError(f"no task can be named {name!r}: this is the name of its on_failure hook.")
+        if task.names.count(name) > 1:
+            raise TaskDefinitionError(f"the task {task.name!r} has the name {name!r} twice: leave out one in aliases=.")
+        other = self._tasks.get(name)
+        if other is None or (other.name == task.name and same_code(other.function, task.function)):
+            return
+        where = f"one in {other.function.__module__}, one in {task.function.__module__}"
+        if name == task.name == other.name:
+            raise TaskDefinitionError(f"two tasks are named {name!r}: {where}. Give one of them another name=.")
+        raise TaskDefinitionError(
+            f"two tasks have the name {name!r}, as name= or in aliases=: {other.name!r} and {task.name!r}, {where}. "
+            "Leave it to one of them."
+        )
 
     def _check_options(self, task: Task[..., Any]) -> None:
         """Raises :class:`TaskDefinitionError` for an option of a feature that the app lacks."""
@@ -425,7 +442,7 @@ class FBTasks(AnswersCelery):
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
-        """The app's tasks by name, with those of the included modules."""
+        """The app's tasks by name, also by former ones (``aliases=``), with those of the included modules."""
         self.load()
         return self._tasks
 
@@ -550,8 +567,30 @@ class FBTasks(AnswersCelery):
         return self.database.connect(**{"charset": self.settings.url.charset, **options})
 
     def migrate(self) -> list[int]:
-        """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
-        return self.database.migrate().versions
+        """Makes the tables of the queue, or brings them up to date, and what the app defines beside its tasks.
+
+        That is what ``fbtasks migrate -A`` does: limits, queues, schedules, triggers and handlers of events. Returns
+        the versions that were applied now. Raises :class:`ConfigurationError` for what cannot be deployed, such as
+        changes of a table that is not there yet; all else is deployed then.
+        """
+        versions = self.database.migrate().versions
+        self.load()
+        with self.database.session() as session:
+            deployed = self.features.deploy(session).values()
+        problems = [f"{name}: {said}" for each in deployed for name, said in each.problems.items()]
+        if problems:
+            raise ConfigurationError(f"these definitions cannot be deployed, and all else is. {' '.join(problems)}")
+        return versions
+
+    def use_database(self, url: DatabaseURL | str) -> None:
+        """Points the app at another database, for its tests above all: see :func:`fbtasks.testing.on_database`.
+
+        Its connections are closed. Raises :class:`ConfigurationError` for what is no URL.
+        """
+        found = DatabaseURL.parse(url) if isinstance(url, str) else url
+        self.close()
+        self.settings = replace(self.settings, url=found)
+        self.database.point_at(self.settings)
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""

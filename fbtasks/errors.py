@@ -127,7 +127,7 @@ class TaskNotFound(FBTasksError):
 
 
 class ResultTimeout(FBTasksError, TimeoutError):
-    """The result was not there in time; the task goes on."""
+    """The task has not ended in time."""
 
 
 class TaskFailure(FBTasksError):

@@ -359,6 +359,13 @@ class Feature:
         A fact of one queue is one of all: None where it does not apply.
         """
 
+    def beside(self, session: Session) -> Iterable[str]:
+        """Returns what else the database holds that others than workers run, for ``fbtasks inspect`` and ``health``.
+
+        Sentences with a full stop; none where it holds nothing.
+        """
+        return ()
+
     def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
         """Returns what is wrong, for ``fbtasks health``: by EXISTS and MIN, never by a scan."""
         return ()
@@ -395,6 +402,10 @@ class Features:
     def names(self) -> str:
         """Their names, each between spaces."""
         return "".join(f" {name} " for name in self._features)
+
+    def deploy(self, session: Session) -> dict[str, Deployed]:
+        """Brings what the code of the app says into the database. Returns what each has done, by what it brings in."""
+        return {each.brings_in or each.name: each.deploy(session) for each in self.which("deploy")}
 
     def which(self, member: str) -> tuple[Any, ...]:
         """Returns those that have a *member* of their own."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -16,28 +17,54 @@ URL_VARIABLE: Final = "FBTASKS_URL"
 DEFAULT_FILE: Final = "fbtasks.fdb"
 URL_OPTIONS: Final = frozenset({"charset", "role", "auth_plugins"})
 _OF_A_LOGIN: Final = ("role", "auth_plugins")
-_URL: Final = re.compile(r"\A([a-z][a-z+]{0,30}[0-9]?://)([^/?#]*)(.*)\Z", re.DOTALL)
-"""With a scheme as those of databases are: a password that happens to stand before ``://`` is hardly one."""
-_ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_HOST_PORT: Final = re.compile(r"(\[[^\]]*\]|[^:]*):?(.*)", re.DOTALL)
 _LOGIN_IN_PATH: Final = re.compile(r"/+(?![A-Za-z]:[/\\])[^/@]*:.*@", re.DOTALL)
+_PATH: Final = re.compile(r"[/.~].*|[A-Za-z]:[/\\].*|[^:/?#]*\.(?:fdb|gdb)", re.IGNORECASE)
+"""The path of a file, as other programs take it."""
+_ON_A_SERVER: Final = re.compile(r"(.+@)?([A-Za-z0-9._-]{2,}|\[[0-9A-Fa-f:.]+\])(?:/([0-9]+))?:([^@?#]+)", re.DOTALL)
+"""A server and its database as isql takes them: ``host/port:path``, after a login if there is one."""
 _ESCAPES: Final = "inside a user name, a password or a path write @ as %40, : as %3A, / as %2F, ? as %3F and # as %23"
 _FORMS: Final = (
     "firebird:///absolute/path/queue.fdb for the embedded engine, or "
     "firebird://user:password@host:3050//path/on/server.fdb (or .../alias) for a server"
 )
+_HIDDEN: Final = "***"
+_LONGEST: Final = 300
+"""Characters of a URL that an error shows."""
 
 
 def show_refused(text: str) -> str:
-    """Of a URL that is not well formed its scheme and host: anything else may be a part of a password."""
-    match = _URL.match(text)
-    if match is None:
-        return "..."
-    scheme, authority, rest = match.groups()
-    login, _, address = authority.rpartition("@")
-    host = _ADDRESS.fullmatch(address)
-    if host is None or "@" in rest:
-        return f"{scheme}..."
-    return f"{scheme}{host[1]}" + ("..." if login or rest or host[2] else "")
+    """Returns a URL that is not well formed, without what may be its password or a part of that."""
+    scheme = _SCHEME.match(text)
+    begin = 0 if scheme is None else scheme.end()
+    first, last = text.find(":", begin), text.rfind("@")
+    if 0 <= first < last:  # whatever is between them: a password may hold any character
+        text = f"{text[: first + 1]}{_HIDDEN}{text[last:]}"
+    elif scheme is not None and last < 0:
+        authority = re.split("[/?#]", text[begin:], maxsplit=1)[0]
+        host, port = _HOST_PORT.fullmatch(authority).groups()  # type: ignore[union-attr]  # it takes anything
+        if port and not port.isdecimal():  # a password, and the host was forgotten
+            text = f"{text[:begin]}{host}:{_HIDDEN}"
+    path, mark, query = text.partition("?")
+    if mark:
+        query = re.sub(r"([^=&]*)=[^&]*", lambda m: m[0] if m[1] in URL_OPTIONS else f"{m[1]}={_HIDDEN}", query)
+    return f"{path}{mark}{query}"[:_LONGEST]
+
+
+def _meant(text: str) -> str:
+    """Returns the question whether another spelling of *text* was meant; empty when that cannot be told."""
+    if _PATH.fullmatch(text) and "@" not in text:
+        path = text if re.match(r"[A-Za-z]:", text) else os.path.abspath(os.path.expanduser(text))
+        return f" Did you mean {DatabaseURL(path)}?"
+    server = _ON_A_SERVER.fullmatch(text)
+    if server is None or "://" in text:
+        return ""
+    login, host, port, path = server.groups()
+    user = "" if login is None else login.partition(":")[0] + (f":{_HIDDEN}" if ":" in login else "")
+    at = "" if login is None else "@"
+    address = f"{user.removesuffix('@')}{at}{host}" + (f":{port}" if port else "")
+    return f" Did you mean firebird://{address}/{quote(path)}?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +82,8 @@ class DatabaseURL:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     options: Mapping[str, str] = field(default_factory=dict)
+    note: str = field(default="", repr=False, compare=False)
+    """Where another database was named as well: which of them is used."""
 
     @property
     def embedded(self) -> bool:
@@ -85,7 +114,7 @@ class DatabaseURL:
         return replace(self, database=f"/{self.database}")
 
     def __str__(self) -> str:
-        return self._text("***")
+        return self._text(_HIDDEN)
 
     def reveal(self) -> str:
         """The URL with its password, for the environment of a process that needs it; never to be shown."""
@@ -107,9 +136,11 @@ class DatabaseURL:
     def parse(cls, text: str) -> DatabaseURL:
         """The database that the URL *text* names.
 
-        Raises :class:`ConfigurationError` when it is not a URL of one of the two forms. The message shows its scheme
-        and its host at most.
+        Raises :class:`ConfigurationError` when it is not a URL of one of the two forms. The message shows *text*
+        without its password.
         """
+        if not text.strip():
+            raise ConfigurationError(f"the url is empty. Use {_FORMS}.")
         shown = show_refused(text)
         try:
             parts = urlsplit(text)
@@ -118,7 +149,8 @@ class DatabaseURL:
             reason = _ESCAPES if "@" in text else "its host or port cannot be read"
             raise ConfigurationError(f"{shown!r} is not a database URL ({reason}). Use {_FORMS}.") from None
         if parts.scheme != "firebird":
-            raise ConfigurationError(f"{shown!r} does not begin with 'firebird://'. Use {_FORMS}.")
+            said = _meant(text) or f" Use {_FORMS}."
+            raise ConfigurationError(f"{shown!r} does not begin with 'firebird://'.{said}")
         path = parts.path if parts.netloc or _LOGIN_IN_PATH.match(parts.path) else ""
         if "@" in path + parts.query + parts.fragment:  # a password was cut in two, or has a slash too many before it
             raise ConfigurationError(f"{shown!r} is not a database URL ({_ESCAPES}). Use {_FORMS}.")
@@ -177,11 +209,55 @@ class DatabaseURL:
         return path
 
 
-def resolve_url(url: str | None) -> DatabaseURL:
-    """The database of *url*, else of the environment's FBTASKS_URL, else ``fbtasks.fdb`` in this folder."""
-    if url is not None and not isinstance(url, str):  # not shown: it may hold a password
-        raise ConfigurationError(f"the url must be text, not a {type(url).__name__}. Use {_FORMS}.")
-    text = url or os.environ.get(URL_VARIABLE)
-    if text:
-        return DatabaseURL.parse(text)
-    return DatabaseURL(database=str(Path.cwd() / DEFAULT_FILE))
+_of_option: str | None = None
+"""That of ``--url``."""
+
+
+@contextmanager
+def named_by_option(text: str | None) -> Iterator[None]:
+    """For the block the database of all apps that are made is the one that ``--url`` names; with None nothing changes.
+
+    A block that is inside another one ends with what was said before.
+    """
+    global _of_option  # a process has one command line
+    before, _of_option = _of_option, _of_option if text is None else text
+    try:
+        yield
+    finally:
+        _of_option = before
+
+
+def is_named_by_option() -> bool:
+    """Whether ``--url`` names the database of all apps."""
+    return _of_option is not None
+
+
+def resolve_url(given: str | None) -> DatabaseURL:
+    """The database of the first that names one: ``--url``, the environment's FBTASKS_URL, *given* by the code.
+
+    Else ``fbtasks.fdb`` in this folder. Raises :class:`ConfigurationError` for what is no URL, with where it stands.
+    """
+    if given is not None and not isinstance(given, str):  # not shown: it may hold a password
+        raise ConfigurationError(f"the url must be text, not a {type(given).__name__}. Use {_FORMS}.")
+    places = {"--url": _of_option, URL_VARIABLE: os.environ.get(URL_VARIABLE), "the code": given}
+    named = [(place, text) for place, text in places.items() if text is not None]
+    if not named:
+        return DatabaseURL(database=str(Path.cwd() / DEFAULT_FILE))
+    (place, text), *others = named
+    try:
+        found = DatabaseURL.parse(text)
+    except ConfigurationError as error:
+        said = str(error)
+        raise ConfigurationError(said if place == "the code" else f"{place}: {said}") from None
+    unused = [f"{where} names {said}" for where, other in others if (said := _shown(other)) != str(found)]
+    if not unused:
+        return found
+    what = "that is" if len(unused) == 1 else "these are"
+    return replace(found, note=f"the database is {found}, as {place} says; {' and '.join(unused)}, and {what} not used")
+
+
+def _shown(text: str) -> str:
+    try:
+        return str(DatabaseURL.parse(text))
+    except ConfigurationError:
+        return repr(show_refused(text))

@@ -68,6 +68,7 @@ hypothesis.settings.load_profile("suite")
 
 # Hundreds of processes are started, and each would compile all modules that have changed.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: the tables of a command are those of a pipe
 sys.dont_write_bytecode = False
 
 # What is imported and collected lives as long as the tests do: to look through it for garbage finds nothing.

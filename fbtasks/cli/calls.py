@@ -20,13 +20,16 @@ from fbtasks.errors import (
     QueueFull,
     ResultTimeout,
     SerializationError,
+    StatementRefused,
     TaskDefinitionError,
     UnknownQueueError,
     UnknownTaskError,
 )
 from fbtasks.queue import results
 from fbtasks.queue.operations.tasks import find_number
+from fbtasks.queue.register.processes import task_names
 from fbtasks.states import State
+from fbtasks.system.checks import did_you_mean
 from fbtasks.tasks.call import Stored
 from fbtasks.tasks.options import task_name
 
@@ -59,7 +62,22 @@ def call(
         say(f"{name} is unique, and task {sent.id} stands for this call; nothing was enqueued.", err=True)
     elif sent.duplicate:
         say(f"task_id {sent.id!r} was enqueued before; nothing was enqueued.", err=True)
+    else:
+        _say_unknown(command, name, sent.id)
     command.answer({"id": number, "task_id": task_id, "duplicate": sent.duplicate}, sent.id)
+
+
+def _say_unknown(command: Command, name: str, task: str) -> None:
+    """Says so when no worker that is alive knows the task, or when nobody could tell."""
+    try:
+        known = command.database.use(task_names)
+    except StatementRefused:  # a user with the role of a producer may not read it
+        return
+    if not known and command.code is None:
+        say(f"Note: no worker is alive, and the name {name!r} is not checked. With -A MODULE it is.", err=True)
+    elif known and name not in known:
+        remedy = did_you_mean(name, known) + f" To take it back: fbtasks cancel {task}"
+        say(f"Note: no worker that is alive knows a task named {name!r}, so it waits.{remedy}", err=True)
 
 
 @contextmanager
@@ -122,6 +140,4 @@ def _explain(task_id: str, state: State | None, stored: Stored | None, error: Ex
         first = failure(stored.error_type, stored.error_msg).partition("\n")[0].strip()
         raise FBTasksError(f"task {task_id} failed: {first} (the traceback: fbtasks inspect task {task_id})") from error
     if isinstance(error, ResultTimeout) and state is not None and state.live:
-        raise ResultTimeout(
-            f"task {task_id} has not ended: it is {state.name.lower()}. Wait for it with --timeout SECONDS."
-        ) from error
+        raise ResultTimeout(f"{error} To wait for it: fbtasks result {task_id} --timeout SECONDS") from error

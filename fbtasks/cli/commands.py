@@ -20,6 +20,7 @@ COMMANDS: Final[Table] = {
         "retry": "Put failed or cancelled tasks back into their queues.",
         "discard": "Delete finished tasks for good.",
         "cancel": "Cancel tasks: waiting ones at once; running ones are stopped by their worker.",
+        "move": "Move the waiting tasks of a queue, or those of a name, into another queue.",
         "purge": "Delete all waiting tasks of a queue.",
         "prune": "Delete results and failures that have been kept long enough.",
     },
@@ -37,7 +38,10 @@ COMMANDS: Final[Table] = {
     "fbtasks.cli.sql": {"sql": "Run SQL statements, given or from a pipe; read-only unless --write."},
     "fbtasks.cli.database": {
         "migrate": "Create or update the tables of the queue; with -A, also what the app defines beside its tasks.",
+        "backup": "Copy the database into a file of this machine, while workers run.",
+        "restore": "Make a database of a backup; an existing one is never overwritten.",
         "adopt": "Let workers run the tasks of a restored or moved database.",
+        "uninstall": "Drop the tables and packages of the queue, with all results; the tables of the application stay.",
         "grant": "Let users of a server enqueue, work or operate, and no more than that.",
     },
     "fbtasks.cli.features": {

@@ -17,12 +17,15 @@ from fbtasks.errors import ConfigurationError, FBTasksError
 
 _APP: Final = "fbtasks.app"
 """Where a context keeps the -A that stands anywhere on the command line."""
+URL: Final = "fbtasks.url"
+"""The same of --url."""
 
 
-def app_option(**options: Any) -> click.Option:
-    """Returns ``-A`` as it stands before a command."""
-    said = "The app, the same as behind the command."
-    return click.Option(["-A", "--app", "app_path"], metavar="MODULE[:NAME]", help=said, **options)
+def group_options() -> list[click.Parameter]:
+    """Returns ``-A`` and ``--url`` as they stand before a command."""
+    said = "The {}, the same as behind the command."
+    app = click.Option(["-A", "--app", "app_path"], metavar="MODULE[:NAME]", help=said.format("app"))
+    return [app, click.Option(["--url"], metavar="URL", expose_value=False, help=said.format("database"))]
 
 
 class CommandGroup(click.Group):
@@ -70,7 +73,7 @@ class CommandGroup(click.Group):
             return None
         module, line = found
         if not module:
-            return CommandGroup(cmd_name, help=line, place=f"{self.place}{cmd_name} ", params=[app_option()])
+            return CommandGroup(cmd_name, help=line, place=f"{self.place}{cmd_name} ", params=group_options())
         try:
             command = getattr(importlib.import_module(module), cmd_name)
         except (ImportError, AttributeError) as error:
@@ -115,8 +118,9 @@ class CommandGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the arguments of the group itself. What *args* have for commands is seen for its ``-A``."""
-        if (path := _app_in(args)) is not None:
-            ctx.meta[_APP] = path
+        for key, names in ((_APP, ("-A", "--app")), (URL, ("--url",))):
+            if (value := _option_in(args, *names)) is not None:
+                ctx.meta[key] = value
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -151,11 +155,15 @@ def no_option(error: click.NoSuchOption) -> click.UsageError:
     )
 
 
-def _app_in(args: Sequence[str]) -> str | None:
-    """Returns the app that *args*, which are not parsed yet, name by -A."""
+def _option_in(args: Sequence[str], *names: str) -> str | None:
+    """Returns the value of the option of these *names* in *args*, which are not parsed yet."""
     for word, following in zip(args, [*args[1:], None], strict=False):
-        if word in ("-A", "--app"):
-            return following
-        if word.startswith(("-A", "--app=")):
-            return word.removeprefix("--app=").removeprefix("-A")
+        if word == "--":
+            return None
+        for name in names:
+            if word == name:
+                return following
+            behind = f"{name}=" if name.startswith("--") else name
+            if word.startswith(behind):
+                return word.removeprefix(behind)
     return None

@@ -28,6 +28,8 @@ def health(command: Command, max_age: float, max_lag: float) -> None:
 
 
 def _problems(found: Health) -> Iterator[str]:
+    if found.copy is not None:
+        yield found.copy
     yield from (f"queue {queue}: no worker serves it" for queue in found.unserved)
     for queue, name in found.unknown:
         yield f"queue {queue}: no worker knows a task named {name}: fbtasks inspect parked"

@@ -37,6 +37,7 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
             if state is State.PARKED and rows:
                 names = {task.name for task in rows}
                 _say_paused([each for each in command.database.use(pausing.paused_names) if each in names])
+            _say_all(_beside(command, asked=not rows and not filtered))
             if more:
                 say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
 
@@ -49,6 +50,16 @@ def _say_paused(names: list[str]) -> None:
     if names:
         remedy = pausing.how_to_resume(names=names)
         say(f"Paused tasks, which are parked: {', '.join(names)}. Go on: {remedy}")
+
+
+def _beside(command: Command, *, asked: bool) -> list[str]:
+    """Returns what the database holds that others than workers run, where people are to be told of it."""
+    return queue_service.list_beside(command.database) if asked and not command.as_json else []
+
+
+def _say_all(sentences: list[str]) -> None:
+    for each in sentences:
+        say(each)
 
 
 failed = _list_command("failed", State.FAILED, "No failed tasks.")
@@ -99,8 +110,10 @@ def queues(command: Command, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
     rows = queue_service.list_queues(command.database, queue, command.code)
     names = [] if command.as_json or queue else command.database.use(pausing.paused_names)
+    beside = _beside(command, asked=queue is None)
     command.show(rows, render.queues)
     _say_paused(names)
+    _say_all(beside)
 
 
 @command
@@ -120,4 +133,6 @@ def stats(command: Command, queue: str | None, since: str) -> None:
 def workers(command: Command) -> None:
     """The workers that are registered."""
     rows = list_workers(command.database)
+    beside = _beside(command, asked=not rows)
     command.show(rows, render.workers)
+    _say_all(beside)

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import click
 
-from fbtasks.cli.groups import CommandGroup, app_option, no_option
+from fbtasks.cli.groups import URL, CommandGroup, group_options, no_option
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
 from fbtasks.system.threads import end_by_signals
+from fbtasks.url import is_named_by_option, named_by_option, resolve_url
 from fbtasks.version import VERSION
 
 _EXIT_CODES: Final = {ConfigurationError: 2, DatabaseReplaced: 66}
@@ -27,7 +28,10 @@ class Program(CommandGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         try:
-            return super().invoke(ctx)
+            with named_by_option(ctx.meta.get(URL)):
+                if is_named_by_option():
+                    resolve_url(None)  # what is wrong with it is not said of the module of an app
+                return super().invoke(ctx)
         except click.NoSuchOption as error:
             raise no_option(error) from None
         except Exception as error:
@@ -45,7 +49,7 @@ class Program(CommandGroup):
 
 
 @click.group(
-    cls=Program, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}, params=[app_option()]
+    cls=Program, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}, params=group_options()
 )
 @click.version_option(VERSION, prog_name="fbtasks")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

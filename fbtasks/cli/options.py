@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from fbtasks import FBTasks
-from fbtasks.cli.output import print_json, say
+from fbtasks.cli.output import WIDE, print_json, say
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.importing import import_app
@@ -23,7 +23,18 @@ from fbtasks.timing import LONGEST
 T = TypeVar("T")
 _MOST: Final = LONGEST.total_seconds()
 
+url_option = click.option(
+    "--url", metavar="URL", expose_value=False, help="The database; default: FBTASKS_URL, the app's, or ./fbtasks.fdb."
+)
+"""Read by :class:`fbtasks.cli.main.Program`: it counts for all apps that are imported."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.update({WIDE: value}),
+    help="Shorten nothing in tables.",
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
@@ -40,9 +51,8 @@ class Seconds(click.FloatRange):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseArgs:
-    """The options ``-A`` and ``--url``, which name the database."""
+    """The option ``-A``, which names the app."""
 
-    url: str | None
     app_path: str | None
 
     @contextmanager
@@ -57,12 +67,12 @@ class DatabaseArgs:
         click.get_current_context().call_on_close(mutex_repair.stay_when_engine_hangs)
         if self.app_path:
             app = import_app(self.app_path)
-            if self.url:
-                raise ConfigurationError("give -A or --url, not both.")
         else:
-            app = FBTasks("fbtasks", self.url)
+            app = FBTasks("fbtasks")
             app.database.as_found = True
         app.database.maintains = True
+        if note := app.database.take_note():
+            say(f"Note: {note}.", err=True)
         with closing(app):
             yield app
 
@@ -70,11 +80,11 @@ class DatabaseArgs:
 def with_database(function: Callable[..., None]) -> Callable[..., None]:
     """Adds -A and --url to a command, which gets both as ``database``, a :class:`DatabaseArgs`."""
 
-    @click.option("--url", metavar="URL", help="The database; default: FBTASKS_URL, or ./fbtasks.fdb.")
+    @url_option
     @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app: its URL, and what its code names.")
     @functools.wraps(function)
-    def command(*, url: str | None, app_path: str | None, **arguments: Any) -> None:
-        function(database=DatabaseArgs(url, app_path), **arguments)
+    def command(*, app_path: str | None, **arguments: Any) -> None:
+        function(database=DatabaseArgs(app_path), **arguments)
 
     return command
 
@@ -116,14 +126,14 @@ class Command:
 
 
 def command(function: Callable[..., None]) -> click.Command:
-    """Makes a command with -A, --url and --json of *function*, which gets a :class:`Command`."""
+    """Makes a command with -A, --url, --json and --wide of *function*, which gets a :class:`Command`."""
 
     @functools.wraps(function)
     def run(database: DatabaseArgs, as_json: bool, **arguments: Any) -> None:
         with database.opened() as app:
             function(Command(app, app if database.app_path else None, as_json), **arguments)
 
-    return click.command()(with_database(json_option(run)))
+    return click.command()(with_database(json_option(wide_option(run))))
 
 
 def announce(app: FBTasks, indent: str = "") -> FBTasks:

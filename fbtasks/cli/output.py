@@ -16,9 +16,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from fbtasks.system.showing import span
+from fbtasks.system.showing import kind_of, span
 
 T = TypeVar("T")
+WIDE: Final = "fbtasks.wide"
+"""Where the context of a command keeps whether it was given ``--wide``."""
 OBEYED: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # control characters, without tab and newline
     "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # what turns or hides text
@@ -136,4 +138,4 @@ def since(moment: datetime | None) -> str:
 
 def failure(error_type: str | None, message: str | None) -> str:
     """Returns an exception as Python names it: its type and its message."""
-    return ": ".join(part for part in ((error_type or "").removeprefix("builtins."), message) if part)
+    return ": ".join(part for part in (kind_of(error_type or ""), message) if part)

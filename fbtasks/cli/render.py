@@ -21,6 +21,8 @@ from fbtasks.tasks.call import TaskRow, WorkerRow
 
 _NARROWEST: Final = 40
 """The fewest columns of the screen that sentences are wrapped to."""
+_READABLE: Final = 80
+"""The columns that they are wrapped to where lines have no width."""
 
 
 def _error(row: TaskRow) -> str:
@@ -109,7 +111,7 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
 _QUEUE: Final[list[Column]] = [
     column("QUEUE", "text"),
     *(column(title, "number") for title in ("READY", "SCHEDULED", "RUNNING", "PARKED", "HELD")),
-    column("WAITING", "since", "waiting_since"),
+    column("OLDEST", "since", "waiting_since"),
     ("WORKERS", "word", lambda r: r.workers or "none"),
 ]
 _LENGTH: Final[Column] = ("LENGTH", "word", lambda r: None if r.max_length is None else f"{r.length} of {r.max_length}")
@@ -143,13 +145,14 @@ def queues(rows: list[QueueRow]) -> None:
 
 def _heartbeat(row: WorkerRow) -> str:
     age = f"{span(row.heartbeat_age)} ago"
-    if row.lease_left < 0:
+    if not row.alive:
         return f"{age} (dead)"
     return f"{age} (draining)" if row.draining else age
 
 
 _WORKER: Final[list[Column]] = [
     column("NAME", "text"),
+    column("APP", "text"),
     column("PID", "number"),
     column("POOL", "word"),
     ("RUNNING", "word", lambda r: f"{r.running} of {r.concurrency}"),
@@ -193,11 +196,11 @@ _REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()]
 
 
 def say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
-    """Prints each problem in lines of the terminal's width, behind the name of what has it.
+    """Prints each problem in lines of the terminal's width, or of 80 columns, behind the name of what has it.
 
     The command with which it ends has a line of its own, whole.
     """
-    width = max(_NARROWEST, screen_width())
+    width = max(_NARROWEST, screen_width() or _READABLE)
     for name, problems in found:
         for problem in problems:
             text = visible(" ".join(problem.split()))

@@ -1,4 +1,4 @@
-"""The commands that change tasks: ``retry``, ``discard``, ``cancel``, ``purge``, ``prune``."""
+"""The commands that change tasks: ``retry``, ``discard``, ``cancel``, ``move``, ``purge``, ``prune``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 
 from fbtasks.cli.options import Command, command, since_time, yes_option
 from fbtasks.cli.output import print_json, say, write
-from fbtasks.errors import FBTasksError
-from fbtasks.queue.operations import queues, tasks
+from fbtasks.errors import FBTasksError, QueueFull
+from fbtasks.queue.operations import moving, queues, tasks
 from fbtasks.system.showing import count
 
 
@@ -68,6 +68,24 @@ def cancel(command: Command, task_ids: tuple[str, ...]) -> None:
 
 
 @command
+@click.option("--from", "queue", metavar="QUEUE", required=True, help="Where they wait.")
+@click.option("--to", metavar="QUEUE", required=True, help="Where they are to run.")
+@click.option("--task", "task_name", metavar="NAME", help="Only tasks of this name.")
+@yes_option
+def move(command: Command, queue: str, to: str, task_name: str | None, yes: bool) -> None:
+    """Move the waiting tasks of a queue, or those of a name, into another queue."""
+    with moving.moving(command.database, queue, to, task_name, command.code) as found:
+        if not yes and (waiting := len(found)):
+            command.confirm(f"Move {count(waiting, 'waiting task')} from queue {queue!r} to {to!r}?")
+        total = _done(found.run(), "task", "moved")
+        left = found.left()
+    text = f"{count(total, 'task')} moved." + (f" Left in {queue}: {left.text}." if left.tasks else "")
+    command.answer({"from": queue, "to": to, "count": total, "left": left.tasks}, text)
+    if found.is_full:
+        raise QueueFull(moving.full(to, total, left))
+
+
+@command
 @click.argument("queue", required=False, metavar="QUEUE")
 @yes_option
 def purge(command: Command, queue: str | None, yes: bool) -> None:
@@ -78,15 +96,18 @@ def purge(command: Command, queue: str | None, yes: bool) -> None:
         )
     if not yes:
         (row,) = queues.list_queues(command.database, queue, command.code)
+        if not row.waiting:
+            command.answer({"queue": queue, "count": 0}, f"Nothing to delete: no task waits in queue {queue!r}.")
+            return
         command.confirm(f"Delete {count(row.waiting, 'waiting task')} of queue {queue!r}?")
-    total = _deleted(queues.purge(command.database, queue, command.code), "task")
+    total = _done(queues.purge(command.database, queue, command.code), "task")
     command.answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.")
 
 
 @command
 def prune(command: Command) -> None:
     """Delete results and failures that have been kept long enough."""
-    total = _deleted(tasks.prune(command.database), "finished task")
+    total = _done(tasks.prune(command.database), "finished task")
     command.answer({"count": total}, f"{count(total, 'finished task')} deleted.")
 
 
@@ -96,7 +117,7 @@ _REST: Final = "\x1b[K"
 """Empties the rest of a terminal's line."""
 
 
-def _deleted(numbers: Iterable[int], what: str) -> int:
+def _done(numbers: Iterable[int], what: str, done: str = "deleted") -> int:
     """Returns the sum of *numbers*, each of which is committed; a terminal shows it in one line that changes.
 
     When it is interrupted, it says what was done.
@@ -107,11 +128,11 @@ def _deleted(numbers: Iterable[int], what: str) -> int:
             total += number
             if sys.stderr.isatty() and time.monotonic() - shown > _PAUSE:
                 shown = time.monotonic()
-                write(f"\r{count(total, what)} deleted", err=True, end=_REST)
+                write(f"\r{count(total, what)} {done}", err=True, end=_REST)
     except KeyboardInterrupt:
         if shown:
             write("\r", err=True, end=_REST)
-        say(f"Interrupted: {count(total, what)} deleted.", err=True)
+        say(f"Interrupted: {count(total, what)} {done}.", err=True)
         raise
     if shown:
         write("\r", err=True, end=_REST)

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fbtasks import FBTasks
-from fbtasks.cli.options import Seconds, announce
+from fbtasks.cli.options import Seconds, announce, url_option
+from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.queue.register.hosts import host_name
 from fbtasks.queue.shares import Share, parse_shares, share_text
-from fbtasks.run.importing import import_app, refuse_green_threads
+from fbtasks.run.importing import import_app, refuse_green_threads, where_tasks_are
 from fbtasks.system import checks
+from fbtasks.system.showing import sentence
 from fbtasks.tasks.celery_words import instead, words
+from fbtasks.url import URL_VARIABLE, is_named_by_option
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions
-from fbtasks.worker.supervisor import work
+from fbtasks.worker.supervisor import start_afresh, work
+
+if TYPE_CHECKING:
+    from fbtasks.worker.loop import Loop
 
 logger = logging.getLogger("fbtasks.worker")
 MOST_QUEUES: Final = 4000
@@ -43,6 +51,7 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 
 @click.command()
 @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", required=True, help="The app whose tasks to run.")
+@url_option
 @click.option(
     "-Q",
     "--queues",
@@ -63,6 +72,7 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 @click.option("--logfile", type=click.Path(dir_okay=False), metavar="PATH", help="Append the log to this file.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", help="Lines to read, or JSON for programs.")
 @click.option("--burst", is_flag=True, help="Leave when nothing is due.")
+@click.option("--reload", is_flag=True, help="Start afresh when a module's file has changed: for development.")
 @click.option("--grace", type=Seconds(0), default=30.0, help="Seconds for running tasks when stopped.")
 @click.option("--lease", type=Seconds(3), default=30.0, help="Seconds of silence before others take over.")
 @click.option("--max-tasks-per-child", type=click.IntRange(1), help="Replace a child process after so many tasks.")
@@ -77,6 +87,7 @@ def worker(
     logfile: str | None,
     log_format: str,
     burst: bool,
+    reload: bool,
     grace: float,
     lease: float,
     max_tasks_per_child: int | None,
@@ -85,8 +96,16 @@ def worker(
     """Run the tasks of an app until stopped."""
     folder = os.getcwd()  # importing the app may change it
     logfile = logfile and os.path.abspath(logfile)
-    app = import_app(app_path)
-    app.load()
+    if reload and burst:
+        raise click.UsageError("--reload is for a worker that runs on, and --burst ends it: leave out one.")
+    began = time.time()
+    with _next_change_waited_for(began, folder) if reload else nullcontext():
+        app = import_app(app_path)
+        if is_named_by_option():
+            os.environ[URL_VARIABLE] = (
+                app.settings.url.reveal()
+            )  # for child processes, and the programs that tasks start
+        app.load()
     refuse_green_threads()
     served = app.queues_served()
     shares = dict.fromkeys(served, Share()) if queues is None else parse_shares(queues, served)
@@ -112,21 +131,42 @@ def worker(
             f"{len(options.queues)} queues are too many for one worker: their names, with a comma between them, have "
             f"more than {MOST_QUEUES} characters. Share them between several workers with -Q."
         )
+    notes = list(_notes(app, app_path, options))
     log = LogOptions(loglevel.upper(), log_format, logfile, options.name)
     set_up(log, waits=False)
     facts = _facts(app, options)
     if log.asked:
         said = ", ".join(f"{name} {value}" for name, value in facts.items())
         logger.info("Worker %s of fbtasks %s: %s.", options.name, VERSION, said)
+        for note in notes:
+            logger.warning("%s", sentence(note[0].upper() + note[1:]))
     if logfile or log_format == "text":
-        unknown = set(options.queues) - set(app.queues_served())
-        notes = [("note", f"no task of the app is declared for the queue {queue!r}") for queue in unknown]
         click.echo(f"fbtasks {VERSION} worker {options.name}", err=True)
-        for name, value in [*facts.items(), *notes]:
+        for name, value in [*facts.items(), *(("note", note) for note in notes)]:
             click.echo(f"  {name:8}{value}", err=True)
         announce(app, "  note    ")
     with _reason_in_the_log(log):
-        work(app, app_path, options, log.argument(), children)
+        work(app, app_path, options, log.argument(), children, _watching(began) if reload else None)
+
+
+@contextmanager
+def _next_change_waited_for(began: float, folder: str) -> Iterator[None]:
+    """For the block, which imports the app: when it raises, waits until a file has changed, and starts afresh."""
+    try:
+        yield
+    except FBTasksError as error:
+        from fbtasks.worker.reloading import wait_for_change
+
+        say(f"Error: {error}", err=True)
+        wait_for_change(error, began, partial(say, err=True))
+        start_afresh(folder)
+
+
+def _watching(began: float) -> Callable[[Loop], None]:
+    """Returns what has the worker of a loop start afresh when a file has changed since the app's import *began*."""
+    from fbtasks.worker.reloading import Files, watch
+
+    return partial(watch, files=Files(began))
 
 
 @contextmanager
@@ -154,6 +194,21 @@ def _checked(name: str) -> str:
     if len(name) > 100 or not name.isprintable() or not name.strip():
         raise ConfigurationError(f"-n {checks.shown(name)} must have 1 to 100 printable characters.")
     return name
+
+
+def _notes(app: FBTasks, app_path: str, options: WorkerOptions) -> Iterator[str]:
+    """Returns what is to be noticed when a worker starts, as sentences without a full stop."""
+    if note := app.database.take_note():
+        yield note
+    if not app.tasks:
+        module = where_tasks_are(app_path)
+        there = "" if module is None else f"; there is a module {module}"
+        yield (
+            f"the app has no tasks{there}. Name the modules that define them: "
+            f"FBTasks({app.name!r}, include=[{module or 'MODULE'!r}])"
+        )
+    for queue in sorted(set(options.queues) - set(app.queues_served())):
+        yield f"no task of the app is declared for the queue {queue!r}"
 
 
 def _facts(app: FBTasks, options: WorkerOptions) -> dict[str, object]:

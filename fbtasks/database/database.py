@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.database import features, generations, migrate
 from fbtasks.database.migrate import Applied
 from fbtasks.database.packages import queries
+from fbtasks.database.review.script import Script, script
 from fbtasks.database.schema import Part
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.feature import Feature
@@ -23,6 +24,7 @@ from fbtasks.firebird.driver.translate import shut_down
 from fbtasks.firebird.identity import Facts, KnownDatabase, file_of
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, database_info
+from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -42,6 +44,9 @@ class Database:
     create it.
     """
 
+    may_open: ClassVar[Callable[[DatabaseURL], None] | None] = None
+    """Raises for a database that this process is not to open: see ``testing/plugin.py``."""
+
     def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
         """*features*: those that the database is to have."""
         self.settings = settings
@@ -52,6 +57,7 @@ class Database:
         self.as_found = False
         """Whether one that is there is used with the features that it has, and a new one alone gets *features*."""
         self.url = settings.url
+        self._note = self.url.note
         self._pool: Pool | None = None
         self._ready = self._created = False
         self.known = KnownDatabase(self.url)
@@ -65,6 +71,14 @@ class Database:
         """The monotonic time before which a database that is shut down is left alone."""
         self.tell: Callable[[str], None] = logger.info
         """Called with one line when a database or a queue was created."""
+
+    def point_at(self, settings: Settings) -> None:
+        """Uses the database of *settings* from now on, and closes the connections to the former one."""
+        self.close()
+        self.settings, self.url, self._note = settings, settings.url, settings.url.note
+        self.known = KnownDatabase(self.url)
+        self._ready = self._created = False
+        self._next_look = 0.0
 
     def session(self) -> AbstractContextManager[Session]:
         """A session for a short while; others wait for it when all are lent."""
@@ -120,8 +134,12 @@ class Database:
         Raises :class:`DatabaseReplaced` when another one is there by now, or none, and :class:`DatabaseShutDown` when
         it is shut down: then the one place of single-user maintenance is the administrator's.
         """
+        if note := self.take_note():
+            logger.warning("App %r: %s.", self.settings.name, note)
         if clock.monotonic() < self._next_look:
             raise shut_down(self.url)
+        if Database.may_open is not None:
+            Database.may_open(self.url)
         for _ in range(_TRIES):
             seen, before = self.known.transaction, self.known.look()
             met: list[Facts] = []
@@ -139,6 +157,11 @@ class Database:
                 raise
             connection.close()  # to which of the two it is cannot be told
         raise DatabaseUnavailable(f"{self.url} is replaced by another file again and again.")
+
+    def take_note(self) -> str:
+        """Returns which of several databases that are named it is, unless it was said before; empty: one is named."""
+        note, self._note = self._note, ""
+        return note
 
     def _follow_file(self) -> None:
         """Closes the connections to a file that was deleted or replaced, so that the one that is there is opened.
@@ -173,7 +196,7 @@ class Database:
                 return
             create = create and self.settings.migrates
             if not create and self._missing():
-                raise SchemaError(_no_queue(self.url.database))
+                raise SchemaError(no_queue(self.url.database, creates=self.settings.migrates))
             session = self._create() if create and self._missing() else self._open()
             try:
                 migrate.check_charset(session)
@@ -239,6 +262,13 @@ class Database:
         self._ready = True
         return applied
 
+    def script(self) -> Script:
+        """Returns what :meth:`migrate` would run. Nothing is created and nothing is changed."""
+        if self._missing():
+            return script(None, self._wanted(None))
+        with closing(self._open()) as session:
+            return script(session, self._wanted(migrate.current_version(session)))
+
     def _migrate(self, session: Session) -> Applied:
         applied = self._migrate_with(session)
         applied = applied._replace(features={**self._made, **applied.features})
@@ -295,8 +325,14 @@ class Database:
             self.close()
 
 
-def _no_queue(path: str) -> str:
+def no_queue(path: str, *, creates: bool = True) -> str:
+    """Returns the message for a path at which there is no file. *creates*: whether the app would make one."""
+    who = (
+        "A worker, the first call of a task or 'fbtasks migrate' creates a queue."
+        if creates
+        else "The app has auto_migrate=False, so that 'fbtasks migrate -A MODULE' alone creates a queue."
+    )
     return (
         f"there is no queue at {path}: no such file. Start in the folder that holds it, or name the database with "
-        "--url, -A or FBTASKS_URL. A worker, the first call of a task or 'fbtasks migrate' creates a queue."
+        f"--url, -A or FBTASKS_URL. {who}"
     )

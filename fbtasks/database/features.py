@@ -151,21 +151,27 @@ def package(session: Session, part: Part) -> tuple[str, ...]:
 
     Raises :class:`SchemaError` when it is there with another text.
     """
-    routines = () if part.is_ours else packages.packages(part).get(_base(part), ())
-    if not routines:
-        return ()
-    name, sources = package_name(part), packages.package_sources(routines)
-    header, body = sources
-    found = session.read("package_source", name, more=" ")
+    statements = new_package(part)
+    found = session.read("package_source", package_name(part), more=" ") if statements else []
     if not found:
-        head = f"CREATE PACKAGE {name}\nSQL SECURITY DEFINER\nAS\n{header}"
-        return head, f"CREATE PACKAGE BODY {name}\nAS\n{body}"
+        return statements
+    sources = packages.package_sources(packages.packages(part)[_base(part)])
     if tuple(map(_words, found[0])) != tuple(map(_words, sources)):
         raise SchemaError(
             f"{session.url} has the feature {part.name} of version {version(part)} with another text of its "
             "package. Give it a migration of the next number, which may have a comment alone."
         )
     return ()
+
+
+def new_package(part: Part) -> tuple[str, ...]:
+    """Returns the statements that make the package of another distribution's feature; none: it has none."""
+    routines = () if part.is_ours else packages.packages(part).get(_base(part), ())
+    if not routines:
+        return ()
+    name = package_name(part)
+    header, body = packages.package_sources(routines)
+    return f"CREATE PACKAGE {name}\nSQL SECURITY DEFINER\nAS\n{header}", f"CREATE PACKAGE BODY {name}\nAS\n{body}"
 
 
 def _words(text: object) -> str:

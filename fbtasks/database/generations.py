@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from fbtasks.database import features, packages
 from fbtasks.database.hooks import Answering
@@ -39,21 +39,51 @@ def current(session: Session) -> int:
         return 0
 
 
+def last(session: Session) -> tuple[int, str] | None:
+    """Returns the number of the last generation that was begun, and the hash of the one in use; None: there is none."""
+    try:
+        number = session.read("last_generation", more=" ")[0][0]
+        return number, "".join(text.strip() for _, text in session.read("generation", more=" "))
+    except StatementRefused:  # a queue that is being made
+        return None
+
+
 def use(session: Session, number: int) -> None:
     """Uses the packages of a generation in *session*, which has prepared no query yet."""
     session.generation = number
     session.queries = queries(number)
 
 
-def renew(session: Session, known: Iterable[Part]) -> bool:
-    """Makes the packages of this release, unless those in use are made of the same text. Returns whether it did.
+class Planned(NamedTuple):
+    """The packages that a database is to have."""
 
-    *known* are the features that the database is to have, as :func:`features.of_the_database` says. What it has of
-    others is called as before. The caller keeps others from migrating. When it is cut nothing has changed, and what it
-    has made goes later.
+    parts: tuple[Part, ...]
+    answering: tuple[Answering, ...]
+    """The features whose hooks are called."""
+    new: tuple[Answering, ...]
+    """Those of them that are to be noted."""
+
+    @property
+    def hash(self) -> str:
+        """The hash of their text."""
+        return fingerprint(self.parts, self.answering)
+
+    def sources(self, number: int) -> list[str]:
+        """Returns the statements that make them under a number."""
+        made = packages.headers(number, self.parts, self.answering), packages.bodies(number, self.parts, self.answering)
+        return [statement for each in made for statement in each]
+
+    def switches(self, number: int) -> list[str]:
+        """Returns the statements that put them into use."""
+        return [numbered(statement, number) for statement in packages.triggers(*self.parts)]
+
+
+def planned(there: Mapping[str, features.Row], known: Iterable[Part]) -> Planned:
+    """Returns the packages for a database that has the features *there*, and is to have *known*.
+
+    What it has of others is called as before.
     """
-    found, there = session.read("generation", more=" "), features.rows(session)
-    parts = (CORE, *(each for each in known if each.is_ours))
+    known = tuple(known)
     named = {
         name: Answering(name, row.hooks, row.package)
         for name, row in there.items()
@@ -61,26 +91,34 @@ def renew(session: Session, known: Iterable[Part]) -> bool:
     }
     named |= {each.name: features.answering(each) for each in known}
     answering = tuple(named[name] for name in sorted(named))
-    new = [
-        each for each in answering if (there[each.name].package, there[each.name].hooks) != (each.package, each.hooks)
-    ]
-    text = fingerprint(parts, answering)
-    if found and found[0][1].strip() == text:
-        session.run(lambda t: _note(t, new), point="migrate")
+    noted = {name: (row.package, row.hooks) for name, row in there.items()}
+    new = tuple(each for each in answering if noted.get(each.name) != (each.package, each.hooks))
+    return Planned((CORE, *(each for each in known if each.is_ours)), answering, new)
+
+
+def renew(session: Session, known: Iterable[Part]) -> bool:
+    """Makes the packages of this release, unless those in use are made of the same text. Returns whether it did.
+
+    *known* are the features that the database is to have, as :func:`features.of_the_database` says. The caller keeps
+    others from migrating. When it is cut nothing has changed, and what it has made goes later.
+    """
+    found = session.read("generation", more=" ")
+    plan = planned(features.rows(session), known)
+    if found and found[0][1].strip() == plan.hash:
+        session.run(lambda t: _note(t, plan.new), point="migrate")
         use(session, found[0][0])
         return False
     number = session.run(lambda t: int(t.value("next_generation")))
 
     def make(transaction: Transaction) -> None:
-        made = (*packages.headers(number, parts, answering), *packages.bodies(number, parts, answering))
-        for statement in made:
+        for statement in plan.sources(number):
             transaction.script(statement)
 
     def put_into_use(transaction: Transaction) -> None:
-        for statement in packages.triggers(*parts):
-            transaction.script(numbered(statement, number))
-        _note(transaction, new)
-        transaction.execute("set_generation", number, text)
+        for statement in plan.switches(number):
+            transaction.script(statement)
+        _note(transaction, plan.new)
+        transaction.execute("set_generation", number, plan.hash)
 
     with held_signals():
         session.run(make, point="migrate", attempts=1)
@@ -91,7 +129,12 @@ def renew(session: Session, known: Iterable[Part]) -> bool:
 
 def _note(transaction: Transaction, new: Iterable[Answering]) -> None:
     for each in new:
-        transaction.execute("feature_answers", each.package, " ".join(sorted(each.hooks)), each.name)
+        transaction.execute("feature_answers", *note(each))
+
+
+def note(answering: Answering) -> tuple[str, str, str]:
+    """Returns the parameters of ``feature_answers``."""
+    return answering.package, " ".join(sorted(answering.hooks)), answering.name
 
 
 def drop_former(session: Session, *, locked: bool = False) -> int:

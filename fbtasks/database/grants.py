@@ -84,11 +84,23 @@ def refresh(session: Session, parts: Iterable[Part] = ()) -> int:
 
     So it does with what *parts* have, features of other distributions. Rights on what others have stay as they are.
     """
+    statements = changes(session, parts)
+    for statement in statements:
+        _change(session, statement)
+    return len(statements)
+
+
+def changes(session: Session, parts: Iterable[Part] = (), made: Iterable[tuple[str, str]] = ()) -> list[str]:
+    """Returns the statements that bring the roles in line, when objects are *made* beside those that are there.
+
+    Of each its kind, PACKAGE or TABLE, and its name.
+    """
     roles = _roles(session)
     if not roles:
-        return 0
+        return []
+    objects = [*session.read("role_objects"), *made]
     wanted, known = set(), set()
-    for right in _possible(session, (*ours(), *(each for each in parts if not each.is_ours))):
+    for right in _possible(objects, (*ours(), *(each for each in parts if not each.is_ours))):
         known.add(right.name)
         if right.role in roles:
             wanted.add(right)
@@ -97,11 +109,7 @@ def refresh(session: Session, parts: Iterable[Part] = ()) -> int:
         for role, letter, name in session.read("role_privileges")
         if role in roles and letter in ("XS" if name.startswith("QUEUE_") else _LETTERS) and name in known
     }
-    for right in sorted(there - wanted):
-        _change(session, right.revoke)
-    for right in sorted(wanted - there):
-        _change(session, right.grant)
-    return len(wanted ^ there)
+    return [*(right.revoke for right in sorted(there - wanted)), *(right.grant for right in sorted(wanted - there))]
 
 
 def unknown_users(session: Session, users: Iterable[str]) -> list[str]:
@@ -127,14 +135,14 @@ def _roles(session: Session) -> set[str]:
     return {row[0] for row in session.read("roles")} & set(ROLES.values())
 
 
-def _possible(session: Session, parts: Iterable[Part]) -> Iterator[Right]:
-    """Yields the rights of each ``grants.sql`` for the objects that this database has."""
-    objects: dict[tuple[str, str], list[str]] = {}
-    for kind, name in session.read("role_objects"):
+def _possible(objects: Iterable[tuple[str, str]], parts: Iterable[Part]) -> Iterator[Right]:
+    """Yields the rights of each ``grants.sql`` for *objects*."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for kind, name in objects:
         base = re.sub(r"_\d+$", "", name) if kind == "PACKAGE" else name
-        objects.setdefault((kind, base), []).append(name)
+        named.setdefault((kind, base), []).append(name)
     for line in grants(*parts):
-        for name in objects.get((line.kind, line.name), ()):
+        for name in named.get((line.kind, line.name), ()):
             yield line._replace(name=name)
 
 

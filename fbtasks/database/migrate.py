@@ -35,7 +35,7 @@ _PATIENCE: Final = 20.0
 """Seconds that a migration waits for what others have in use."""
 _TRIES: Final = 100
 """How often a statement is tried that another process may run at the same moment."""
-_LEDGER: Final = {
+LEDGER: Final = {
     "QUEUE_SCHEMA": {"VERSION", "NAME", "APPLIED_TIME"},
     "QUEUE_SCHEMA_STEP": {"FEATURE", "VERSION", "STEP"},
     "QUEUE_SPARE": {"QUEUE_SPARE"},
@@ -65,11 +65,11 @@ def _version(transaction: Transaction, ledger: set[str]) -> int | None:
 
 
 def _ledger(transaction: Transaction) -> set[str]:
-    """The tables of :data:`_LEDGER` that are there."""
+    """The tables of :data:`LEDGER` that are there."""
     columns: dict[str, set[str]] = {}
     for table, column in transaction.rows("ledger_columns"):
         columns.setdefault(table, set()).add(column)
-    return {table for table, found in columns.items() if found == _LEDGER[table]}
+    return {table for table, found in columns.items() if found == LEDGER[table]}
 
 
 def first_version() -> int:
@@ -173,7 +173,7 @@ def drop_feature(session: Session, name: str) -> list[str]:
                 f"task {found[0][0]} needs the feature {name!r}, and has not ended, or may be put back. Run or "
                 "discard such tasks, and then drop it."
             )
-        if any(name in names.split() for (names,) in session.read("worker_features")):
+        if any(name in names.split() for names, *_ in session.read("worker_features")):
             raise SchemaError(f"a worker has the feature {name!r}, and needs it. Stop it, and then drop the feature.")
         left = [] if row.package is None or not row.is_there else [f"PACKAGE {row.package}"]
         left += [f"TABLE {table}" for (table,) in session.read("tables_of_package", row.package)]
@@ -225,7 +225,7 @@ def _take_steps(session: Session, parts: Sequence[Part]) -> None:
     pending = _pending(session, parts)
     if pending:
         _remove_orphaned_pages(session)
-        if "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
+        if "QUEUE_SCHEMA_STEP" not in read_ledger(session):
             _change(session, [session.queries["schema_steps_create"]])
     for step in pending:
         _change(session, step.statements, [step.file], step)
@@ -239,6 +239,16 @@ def _complete(transaction: Transaction, applied: list[int]) -> None:
         _adopt(transaction)
 
 
+def pending(session: Session | None, parts: Sequence[Part]) -> list[Step]:
+    """The steps that a migration would take; None: of a database that is not there yet. Raises :class:`SchemaError`."""
+    if session is None:
+        return [step for part in parts for step in steps(part)]
+    found = _pending(session, parts)
+    if current_version(session) is None:
+        _check_database(session)
+    return found
+
+
 def _pending(session: Session, parts: Iterable[Part]) -> list[Step]:
     """The steps of *parts* that are not done.
 
@@ -246,25 +256,16 @@ def _pending(session: Session, parts: Iterable[Part]) -> list[Step]:
 
     What the steps before have made is ours: each is recorded in the transaction that did it.
     """
+    parts = [*parts]
     with session.transaction(SNAPSHOT) as transaction:  # another process may make the queue meanwhile
         ledger = _ledger(transaction)
-        version = _version(transaction, ledger)
-        done = set(transaction.rows("schema_steps")) if "QUEUE_SCHEMA_STEP" in ledger else set()
-        versions = {"": version or 0}
-        if "QUEUE_FEATURE" in ledger:
-            versions |= {name: number for name, number, *_ in transaction.rows("features")}
-        all_steps = [step for part in {*ours(), *parts} for step in steps(part)]
-        open_steps = {
-            step
-            for step in all_steps
-            if step.version > versions.get(step.feature, 0) and (step.feature, step.version, step.number) not in done
-        }
-        pending = [step for part in parts for step in steps(part) if step in open_steps]
+        done = _steps_done(transaction, ledger, parts)
+        pending = [step for part in parts for step in steps(part) if step not in done]
         taken = transaction.rows("taken_names") if pending else []
-    made_before = _names(each for step in all_steps if step not in open_steps for each in step.made)
+    made_before = _names(each for step in done for each in step.made)
     made_before |= _names(Made("TABLE", table) for table in ledger)
     needed = _names(each for step in pending for each in step.made)
-    needed |= _names(Made("TABLE", table) for table in _LEDGER)
+    needed |= _names(Made("TABLE", table) for table in LEDGER)
     clashes = {(space, name): kind for kind, space, name in taken if (space, name) in needed - made_before}
     if clashes:
         named = ", ".join(sorted(f"{kind} {name}" for (_, name), kind in clashes.items()))
@@ -275,12 +276,34 @@ def _pending(session: Session, parts: Iterable[Part]) -> list[Step]:
     return pending
 
 
+def _steps_done(transaction: Transaction, ledger: set[str], parts: Iterable[Part] = ()) -> set[Step]:
+    """The steps that were done: of this distribution, and of *parts*."""
+    done = set(transaction.rows("schema_steps")) if "QUEUE_SCHEMA_STEP" in ledger else set()
+    versions = {"": _version(transaction, ledger) or 0}
+    if "QUEUE_FEATURE" in ledger:
+        versions |= {name: number for name, number, *_ in transaction.rows("features")}
+    return {
+        step
+        for part in {*ours(), *parts}
+        for step in steps(part)
+        if step.version <= versions.get(step.feature, 0) or (step.feature, step.version, step.number) in done
+    }
+
+
+def made_here(session: Session) -> set[Made]:
+    """What the migrations of this distribution have made in the database."""
+    with session.transaction(SNAPSHOT) as transaction:
+        done = _steps_done(transaction, _ledger(transaction))
+    return {each for step in done for each in step.made}
+
+
 def _names(objects: Iterable[Made]) -> set[tuple[str, str]]:
     """The names of *objects*, each with what it must not share it with."""
     return {(_SPACES.get(each.kind, each.kind), each.name) for each in objects}
 
 
-def _read_ledger(session: Session) -> set[str]:
+def read_ledger(session: Session) -> set[str]:
+    """The tables of :data:`LEDGER` that the database has."""
     with session.transaction(READ) as transaction:
         return _ledger(transaction)
 
@@ -342,7 +365,7 @@ def _remove_orphaned_pages(session: Session) -> bool:
     """
     refused = False
     for attempt in range(_TRIES):
-        if "QUEUE_SPARE" in _read_ledger(session):
+        if "QUEUE_SPARE" in read_ledger(session):
             statement = "spare_drop"
         elif session.read("orphaned_pages")[0][0]:
             statement = "spare_create"

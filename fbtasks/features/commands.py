@@ -21,7 +21,7 @@ COMMANDS: Final[Table] = {
         "limits resume": "Go on with a key that a failed task has closed; that task stays failed.",
     },
     "fbtasks.features.workflows.commands": {
-        "inspect workflow": "The workflow that a task is part of, as a tree.",
+        "inspect workflow": "The workflow of a task or a group, as a tree.",
     },
     "fbtasks.features.schedules.commands": {
         "schedules list": "All schedules: when they tick, and what keeps them from it.",

@@ -50,29 +50,37 @@ def connect(
     as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`, and as
     :class:`ConfigurationError` when it does not know the character set.
     """
+    prepare(url)
+    with Translated(url, connecting=True), fork.opening():
+        with preserved_signals():
+            connection = _create(url, page_size, fill) if create else _attach(url, charset)
+        try:
+            facts = _enter(connection, url)
+        except Exception:
+            discard(connection)
+            raise
+        if facts.version < 5.0:
+            connection.close()
+            raise SchemaError(
+                f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
+                "Upgrade the server, or keep the queue in an embedded file."
+            )
+        fork.note(connection)
+    met(facts)
+    return connection
+
+
+def prepare(url: DatabaseURL) -> None:
+    """Loads the client library for *url*, and finds out whether its server can be reached.
+
+    Raises as :func:`connect` does.
+    """
     fork.refuse_fork()
     with fork.opening():
         library.load(url, _close_all)
-    with Translated(url, connecting=True):
-        if url.host is not None:
+    if url.host is not None:
+        with Translated(url, connecting=True):
             _probe(url.host, url.port)  # nothing of the library's yet: a fork meanwhile does no harm
-        with fork.opening():
-            with preserved_signals():
-                connection = _create(url, page_size, fill) if create else _attach(url, charset)
-            try:
-                facts = _enter(connection, url)
-            except Exception:
-                discard(connection)
-                raise
-            if facts.version < 5.0:
-                connection.close()
-                raise SchemaError(
-                    f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
-                    "Upgrade the server, or keep the queue in an embedded file."
-                )
-            fork.note(connection)
-    met(facts)
-    return connection
 
 
 def _enter(connection: Any, url: DatabaseURL) -> Facts:
@@ -150,7 +158,7 @@ def _create(url: DatabaseURL, page_size: int, fill: Callable[[Any], None]) -> An
             try:
                 _make_file(file + _DRAFT, page_size, fill)
                 os.rename(file + _DRAFT, file)
-                _sync(os.path.dirname(file))  # tasks that are acknowledged are in a file of that name
+                sync(os.path.dirname(file))  # tasks that are acknowledged are in a file of that name
             except BaseException:
                 with suppress(OSError):
                     os.unlink(file + _DRAFT)
@@ -177,10 +185,10 @@ def _make_file(path: str, page_size: int, fill: Callable[[Any], None]) -> None:
         fill(connection)
     with connect_server("", user="SYSDBA", encoding="utf-8") as server:
         server.database.set_write_mode(database=path, mode=DbWriteMode.SYNC)
-    _sync(path)
+    sync(path)
 
 
-def _sync(path: str) -> None:
+def sync(path: str) -> None:
     """Waits until the file, or the names in the folder, are on the disk."""
     if os.name == "nt" and os.path.isdir(path):  # where a folder cannot be opened
         return

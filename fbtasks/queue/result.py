@@ -11,7 +11,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.states import State, celery_name
-from fbtasks.system.showing import count
+from fbtasks.system.showing import count, sentence
 from fbtasks.tasks.call import Failed, Stored
 from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.remote_error import rebuild_exception
@@ -135,12 +135,15 @@ class AsyncResult(AnswersCelery, Generic[R]):
 
         Raises the task's own exception where its type can be rebuilt in this process, else
         :class:`TaskFailure`, with the remote traceback in its notes; :class:`TaskRevoked` when it was
-        cancelled or expired; :class:`ResultTimeout` when it has not ended in time; :class:`TaskNotFound` when
-        the database has not known the id for five seconds. A task that ended with its result ignored returns None.
+        cancelled or expired; :class:`ResultTimeout` when it has not ended in time, with what is known of it;
+        :class:`TaskNotFound` when the database has not known the id for five seconds. A task that ended with its result
+        ignored returns None.
         """
         wait = self._wait()
         self.app.outcomes.wait([wait], timeout, lambda: self._note(wait))
-        return self._end(wait, timeout, propagate=propagate)
+        if self._is_late(wait):
+            raise self._timeout(timeout, self._tell())
+        return self._end(wait, propagate=propagate)
 
     async def aget(self, timeout: float | None = None) -> R:
         """Waits for the result in a coroutine. The event loop goes on meanwhile, and the wait may be cancelled.
@@ -150,7 +153,11 @@ class AsyncResult(AnswersCelery, Generic[R]):
         wait = self._wait()
         await self.app.outcomes.until_over(wait, timeout)
         self._note(wait)
-        return cast(R, self._end(wait, timeout))
+        if self._is_late(wait):
+            from asyncio import to_thread  # which is there then
+
+            raise self._timeout(timeout, await to_thread(self._tell))
+        return cast(R, self._end(wait))
 
     def __await__(self) -> Generator[Any, None, R]:
         """The result, as :meth:`aget` returns it."""
@@ -162,12 +169,25 @@ class AsyncResult(AnswersCelery, Generic[R]):
     def _note(self, wait: Wait) -> None:
         self._number, self._seen = wait.number, wait.seen
 
-    def _end(self, wait: Wait, timeout: float | None = None, *, propagate: bool = True) -> Any:
-        if not wait.over:
-            if wait.error is not None:
-                raise copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
-            assert timeout is not None  # a wait without one ends with a result, or an error
-            raise ResultTimeout(f"task {self.id} has not ended after {count(timeout, 'second')}; it goes on.")
+    @staticmethod
+    def _is_late(wait: Wait) -> bool:
+        """Whether the task has not ended in time, as the database says."""
+        return not wait.over and wait.error is None
+
+    def _timeout(self, timeout: float | None, known: str) -> ResultTimeout:
+        assert timeout is not None  # a wait without one ends with a result, or an error
+        after = f" after {count(timeout, 'second')}" if timeout else ""
+        return ResultTimeout(f"task {self.id} has not ended{after}: {sentence(known)}")
+
+    def _tell(self) -> str:
+        """Returns what is known of the task, which has not ended."""
+        from fbtasks.queue.operations.waiting import tell  # those whose results come in time do not pay for it
+
+        return tell(self.app.database, self.id)
+
+    def _end(self, wait: Wait, *, propagate: bool = True) -> Any:
+        if wait.error is not None:
+            raise copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
         if wait.unknown:
             raise TaskNotFound(
                 f"the database knows no task {self.id!r}: it was never committed, was pruned, or succeeded "

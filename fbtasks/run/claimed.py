@@ -13,6 +13,7 @@ from fbtasks.errors import ConflictError, FBTasksError, SerializationError, Task
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.invocation import Note, Part, RunResult, invocation_of
+from fbtasks.system.showing import kind_of
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
 from fbtasks.tasks.middleware import run_through
 from fbtasks.tasks.remote_error import describe_exception
@@ -162,7 +163,7 @@ class Run:
         failed = describe_exception(error)
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
-        outcome = Requeue(Reason.RETRY, delay, f"{failed.error_type}: {failed.message}", failed.error_type)
+        outcome = Requeue(Reason.RETRY, delay, f"{kind_of(failed.error_type)}: {failed.message}", failed.error_type)
         return self.ended(part, outcome)._replace(retried=((replace(request, connection=None), error),))
 
     def failed(self, part: Part, error: BaseException, *, outside: bool = False) -> RunResult:

@@ -4,40 +4,69 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import PurePath
 from types import ModuleType
 from typing import Final
 
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
+from fbtasks.system.checks import did_you_mean
 from fbtasks.tasks.definition import Task
-from fbtasks.tasks.discovery import import_named
+from fbtasks.tasks.discovery import import_named, is_there
 
 
 def import_app(path: str) -> FBTasks:
     """Returns the app of ``module`` or ``module:name``, imported with the working folder on the path.
 
-    Without a name, the module's ``app``, or the only FBTasks in it. Raises :class:`ConfigurationError`.
+    Without a name, the module's ``app``, or the only FBTasks in it; of a package without one, that of its module
+    ``app`` or ``celery``. Raises :class:`ConfigurationError`.
     """
     module_name, _, attribute = path.partition(":")
     _check_module_name(path, module_name)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     module = import_named(module_name, "-A")
-    if attribute:
-        found = getattr(module, attribute, None)
-        if isinstance(found, FBTasks):
-            return found
-        raise ConfigurationError(_no_app(module_name, attribute, found))
+    if not attribute:
+        return _app_in(module) or _app_below(module)
+    found = getattr(module, attribute, None)
+    if isinstance(found, FBTasks):
+        return found
+    raise ConfigurationError(_no_app(module_name, attribute, found, _apps_in(module)))
+
+
+def _app_in(module: ModuleType) -> FBTasks | None:
+    """Returns the app of a module. None: it has none. Raises :class:`ConfigurationError` when it has several."""
     apps = {id(value): value for value in vars(module).values() if isinstance(value, FBTasks)}
     preferred = getattr(module, "app", None)
     if isinstance(preferred, FBTasks):
         return preferred
-    if len(apps) == 1:
-        return next(iter(apps.values()))
-    if apps:
-        raise ConfigurationError(f"{module_name!r} has {len(apps)} FBTasks apps: name it as -A {module_name}:NAME.")
-    raise ConfigurationError(_no_app_in(module_name, module))
+    if len(apps) > 1:
+        name = module.__name__
+        raise ConfigurationError(
+            f"{name!r} has {len(apps)} FBTasks apps: {', '.join(_apps_in(module))}. Name it as -A {name}:NAME."
+        )
+    return next(iter(apps.values()), None)
+
+
+_HOMES: Final = ("app", "celery")
+"""The modules of a package in which its app is looked for, as Celery does."""
+
+
+def _app_below(package: ModuleType) -> FBTasks:
+    """Returns the app of a package whose own module has none. Raises :class:`ConfigurationError`."""
+    for name in (f"{package.__name__}.{home}" for home in _HOMES):
+        if is_there(name) and (app := _app_in(import_named(name, "-A"))) is not None:
+            return app
+    raise ConfigurationError(_no_app_in(package.__name__, package))
+
+
+def where_tasks_are(path: str) -> str | None:
+    """Returns the module ``tasks`` of the package, or beside the module, that -A names; None when there is none."""
+    module = path.partition(":")[0]
+    parent = module.rpartition(".")[0]
+    found = (f"{module}.tasks", f"{parent}.tasks" if parent else "tasks")
+    return next(filter(is_there, found), None)
 
 
 _OF_WORKERS: Final = ("threading", "socket", "select", "selectors", "queue", "time", "os", "signal", "subprocess")
@@ -72,11 +101,19 @@ def _check_module_name(path: str, module_name: str) -> None:
         raise ConfigurationError(f"-A {path!r} must name a module, as in an import: -A proj or -A proj.tasks:app.")
 
 
-def _no_app(module_name: str, attribute: str, found: object) -> str:
+def _apps_in(module: ModuleType) -> list[str]:
+    """Returns the names of the apps in *module*."""
+    return [name for name, value in vars(module).items() if isinstance(value, FBTasks)]
+
+
+def _no_app(module_name: str, attribute: str, found: object, names: Sequence[str]) -> str:
     if _is_celery(found):
         return _of_celery(f"{module_name}:{attribute}", module_name)
     text = f"{module_name!r} has no FBTasks app named {attribute!r}."
-    return f"{text} That is a task: -A names its app." if isinstance(found, Task) else text
+    if isinstance(found, Task):
+        text += " That is a task: -A names its app."
+    there = f"It has: {', '.join(names)}." if names else "It has none."
+    return f"{text} {there}{did_you_mean(attribute, names)}"
 
 
 def _no_app_in(module_name: str, module: ModuleType) -> str:

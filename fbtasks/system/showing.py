@@ -58,9 +58,23 @@ def name_of(kind: type) -> str:
     return sendable(f"{kind.__module__}.{kind.__qualname__}")
 
 
+def kind_of(error_type: str) -> str:
+    """The name of an exception's class for people: without the module of Python's own ones and of those of fbtasks."""
+    return error_type.removeprefix("builtins.").removeprefix("fbtasks.errors.")
+
+
 def span(seconds: float) -> str:
     """Returns a duration in one short word."""
     for limit, unit, size in ((1, "ms", 0.001), (120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):
         if seconds < limit:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"
+
+
+def size(number: float) -> str:
+    """Returns a number of bytes in one short word."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"

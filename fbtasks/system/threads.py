@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -66,6 +67,20 @@ def _facts(thread: int) -> list[str]:
         return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """For the block, in the main thread, signals that would end the process raise :class:`SystemExit`: it cleans up."""
+    before = {number: signal.getsignal(number) for number in LEFT_ALONE}
+    ending = [number for number in LEFT_ALONE if before[number] in (signal.SIG_DFL, end_by)]
+    try:
+        for number in ending:
+            answer(number, lambda number, _: sys.exit(128 + number))
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, before[number])
 
 
 @contextmanager

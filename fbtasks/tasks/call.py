@@ -495,3 +495,12 @@ class WorkerRow:
     """Seconds since it claimed the oldest of the tasks that it runs. None when it runs none."""
     shares: tuple[str, ...] = ()
     """Its queues with their weights and its own limits, as ``-Q`` takes them."""
+    app: str | None = None
+    """The name of its app. None: it has not said that."""
+    ended: bool = False
+    """Whether its process, on this host, is known to have ended, whatever its lease says."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether nothing tells that it is dead."""
+        return self.lease_left > 0 and not self.ended

@@ -108,6 +108,11 @@ class Task(TaskCalls[P, R], AnswersCelery):
         return self._app
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its calls: its own, and those that it had before."""
+        return (self.name, *self.options.aliases)
+
+    @property
     def window(self) -> Window | None:
         """When it may begin; None: at any time."""
         options = self.options
@@ -278,7 +283,7 @@ def with_class(
         raise TaskDefinitionError(
             f"the class {kind.__name__} has {name!r}, an option of Celery's for tasks{instead(name, 'task option')}"
         )
-    given = own.keys() & (options_of(declared).keys() - {"name", "base", *HANDLERS})
+    given = own.keys() & (options_of(declared).keys() - {"name", "aliases", "base", *HANDLERS})
     return kind, {**{name: own[name] for name in given}, **options}
 
 

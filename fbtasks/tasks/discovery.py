@@ -6,12 +6,20 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterable
+from traceback import extract_tb
 from types import ModuleType
+from typing import Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.system import checks
+from fbtasks.system.showing import brief
 
 Packages = Iterable[str] | Callable[[], Iterable[str]]
+_LIBRARY: Final = os.path.dirname(os.path.abspath(os.__file__))
+_IMPORTERS: Final = (os.path.abspath(__file__), os.path.join(_LIBRARY, "importlib", ""))
+_OTHERS: Final = tuple(
+    os.path.join(folder, "") for folder in (_LIBRARY, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+)
 
 
 class Discovery:
@@ -48,7 +56,7 @@ class Discovery:
             if related_name is None or not hasattr(found, "__path__"):  # a module that is no package holds no others
                 continue
             module = f"{package}.{related_name}"
-            if importlib.util.find_spec(module) is not None:  # one package more without tasks
+            if is_there(module):  # else one package more without tasks
                 import_named(module, where)
 
     def takes(self, module: str) -> bool:
@@ -63,6 +71,14 @@ class Discovery:
                 yield package, related_name
 
 
+def is_there(module: str) -> bool:
+    """Whether there is such a module. The packages that it is in are imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # what it is in is no package
+        return False
+
+
 def import_named(name: str, where: str) -> ModuleType:
     """The module *name*, imported. Raises :class:`ConfigurationError`; *where* says where it is named."""
     try:
@@ -73,9 +89,31 @@ def import_named(name: str, where: str) -> ModuleType:
                 f"there is no module {name!r} in {os.getcwd()} or on the Python path. "
                 f"Start from the folder that holds it, or correct {where}."
             ) from error
-        raise ConfigurationError(f"the module {name!r} does not import: {error}. It is named in {where}.") from error
+        raise _broken(name, where, str(error), error) from error
     except Exception as error:
-        said = str(error).rstrip(".")
-        raise ConfigurationError(
-            f"the module {name!r} does not import: {type(error).__name__}: {said}. Try: python -c 'import {name}'"
-        ) from error
+        said = error.msg if isinstance(error, SyntaxError) else brief(error)
+        raise _broken(name, where, f"{type(error).__name__}: {said}", error) from error
+
+
+def _broken(name: str, where: str, said: str, error: Exception) -> ConfigurationError:
+    """Returns the error for a module that raises *error* when it is imported."""
+    place = _place(error)
+    named = "" if where == "-A" else f" It is named in {where}."
+    return ConfigurationError(
+        f"the module {name!r} does not import: {said}{place and f' ({place})'}.{named} Try: python -c 'import {name}'"
+    )
+
+
+def _place(error: Exception) -> str:
+    """Returns the file and the line where *error* was raised: in code of others, where the application called that."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{_shown(error.filename)}, line {error.lineno}"
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(("<", *_IMPORTERS))]
+    own = [each for each in frames if not each.filename.startswith(_OTHERS) and "-packages" not in each.filename]
+    return next((f"{_shown(frame.filename)}, line {frame.lineno}" for frame in reversed(own or frames)), "")
+
+
+def _shown(file: str) -> str:
+    """Returns *file* as it is seen from the working folder, when it is in that."""
+    folder = os.path.join(os.path.realpath(os.getcwd()), "")
+    return os.path.realpath(file).removeprefix(folder)

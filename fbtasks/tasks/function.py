@@ -83,9 +83,19 @@ class Parameters:
         try:
             self._signature.bind(*self._first, *args, **kwargs)
         except TypeError as error:
-            raise EnqueueError(f"{task!r} cannot be called like that: {error}.") from None
+            raise EnqueueError(f"{task!r} cannot be called like that: {self._why(kwargs, error)}") from None
         if not kwargs:
             self._fitting.add(len(args))
+
+    def _why(self, kwargs: Mapping[str, Any], error: TypeError) -> str:
+        """Returns why a call does not fit: first that there is no such argument, since another one may lack for it."""
+        parameters = () if self._signature is None else [*self._signature.parameters.values()][len(self._first) :]
+        names = [each.name for each in parameters if each.kind not in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL)]
+        unknown = [name for name in kwargs if name not in names]
+        if not unknown or any(each.kind is each.VAR_KEYWORD for each in parameters):
+            return f"{error}."
+        close = checks.did_you_mean(unknown[0], [name for name in names if name not in kwargs])
+        return f"it has no argument {unknown[0]!r}.{close} Its arguments: {', '.join(names) or 'none'}."
 
 
 def check_batch_function(function: Callable[..., Any], first: tuple[Any, ...]) -> None:

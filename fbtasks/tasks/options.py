@@ -28,6 +28,11 @@ def task_name(what: str, value: object) -> str:
     return value
 
 
+def _aliases(what: str, value: object) -> tuple[str, ...]:
+    """Former names of a task. Raises :class:`TaskDefinitionError` for what cannot be the name of one."""
+    return tuple(task_name("alias", each) for each in checks.names(what, value, "former names"))
+
+
 def _task_id(what: str, value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 255 or not value.isprintable():
         raise EnqueueError(f"{what} {checks.shown(value)} must be a string of 1 to 255 printable characters.")
@@ -135,6 +140,7 @@ class CommonOptions(RetryPolicy):
     """The options of all tasks, whether they are called or fed by a source; those for retries among them."""
 
     name: Annotated[str | None, optional(task_name)] = None
+    aliases: Annotated[tuple[str, ...], _aliases] = ()
     queue: Annotated[str | None, optional(checks.queue_name)] = None
     priority: Annotated[int, checks.priority] = 0
     bind: Annotated[bool, checks.flag] = False

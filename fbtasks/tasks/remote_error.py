@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import Any, Final
 
 from fbtasks.errors import TaskFailure
-from fbtasks.system.showing import CUT, name_of, sendable, shorten, show
+from fbtasks.system.showing import CUT, kind_of, name_of, sendable, shorten, show
 from fbtasks.tasks.call import Failed
 from fbtasks.tasks.serialize import check_json
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_DEFINITION: Final = os.path.join(_PACKAGE, "tasks", "definition.py")
 _LIBRARY: Final = os.path.dirname(os.path.abspath(os.__file__))
 _MACHINERY: Final = tuple(
     os.path.join(*folder, "") for folder in ((_PACKAGE,), (_LIBRARY, "asyncio"), (_LIBRARY, "concurrent"))
@@ -26,12 +27,12 @@ _MACHINERY: Final = tuple(
 def describe_exception(error: BaseException, *, limit: int = 30_000) -> Failed:
     """*error* as it travels, its message and its traceback cut in the middle to *limit* characters each.
 
-    The traceback begins where the task's own code does. Survives exceptions that cannot be shown.
+    The traceback begins where the task's own code does. It is empty when the function was not called, since the
+    arguments do not fit. Survives exceptions that cannot be shown.
     """
     message = show(error)
     try:
-        lines = traceback.format_exception(type(error), error, _from_the_task(error))
-        trace = sendable("".join(lines))
+        trace = _traceback(error)
     except BaseException:  # noqa: BLE001  # it, or what is chained to it, cannot be shown
         trace = f"{name_of(type(error))}: {message}\n(its traceback cannot be shown)\n"
     args = _args_payload(error)
@@ -52,19 +53,28 @@ def rebuild_exception(failed: Failed) -> Exception:
     """
     error = _construct(failed)
     if error is None:
-        error = TaskFailure(f"{failed.error_type.removeprefix('builtins.')}: {failed.message}")
+        error = TaskFailure(f"{kind_of(failed.error_type)}: {failed.message}")
     if failed.traceback:
         with contextlib.suppress(Exception):
             BaseException.add_note(error, f"Remote traceback:\n{failed.traceback}")
     return error
 
 
-def _from_the_task(error: BaseException) -> TracebackType | None:
+def _traceback(error: BaseException) -> str:
     """The traceback without the leading frames of the worker and of the executors that it uses."""
-    trace = error.__traceback__
+    trace, last = error.__traceback__, None
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_MACHINERY):
-        trace = trace.tb_next
-    return trace or error.__traceback__
+        trace, last = trace.tb_next, trace
+    if trace is None and last is not None and _calls_the_function(last):
+        return ""
+    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+    return sendable("".join(lines))
+
+
+def _calls_the_function(trace: TracebackType) -> bool:
+    """Whether a frame is where a task calls its function: the arguments do not fit when nothing is behind it."""
+    code = trace.tb_frame.f_code
+    return (code.co_filename, code.co_name) == (_DEFINITION, "__call__")
 
 
 def _args_payload(error: BaseException) -> bytes | None:

@@ -1,5 +1,5 @@
-"""Helpers for the tests of applications: eager mode, draining a queue, and a pytest fixture (see plugin.py)."""
+"""Helpers for the tests of applications: another database, eager mode, draining a queue; a pytest plugin."""
 
-from fbtasks.testing.helpers import drain, eager
+from fbtasks.testing.helpers import drain, eager, on_database
 
-__all__ = ["drain", "eager"]
+__all__ = ["drain", "eager", "on_database"]

@@ -1,10 +1,53 @@
-"""A pytest plugin: the fixture ``fbtasks_url``."""
+"""A pytest plugin: the fixture ``fbtasks_url``, and no test on a database that is none of a test's."""
 
 from __future__ import annotations
 
+import fnmatch
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from fbtasks.database.database import Database
+from fbtasks.errors import ConfigurationError
+from fbtasks.url import DatabaseURL
+
+_ALLOWED = "fbtasks_databases"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the setting that names databases which tests may open."""
+    parser.addini(
+        _ALLOWED,
+        "Databases that tests may open, beside files in the folder for temporary files: patterns of URLs, a line each.",
+        type="linelist",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begins to refuse other databases."""
+    patterns = config.getini(_ALLOWED)
+    named = (tempfile.gettempdir(), os.environ.get("PYTEST_DEBUG_TEMPROOT"), config.getoption("basetemp"))
+    folders = [os.path.realpath(each) for each in named if each]
+
+    def may_open(url: DatabaseURL) -> None:
+        path = Path(os.path.realpath(url.database))
+        if url.embedded and any(path.is_relative_to(folder) for folder in folders):
+            return
+        if not any(fnmatch.fnmatchcase(str(url), pattern) for pattern in patterns):
+            raise ConfigurationError(
+                f"a test is about to use {url}, which is no database of a test: it may be the one that people work "
+                "with. Point the app elsewhere, in a fixture: with fbtasks.testing.on_database(app, fbtasks_url): "
+                f"yield app. Or allow it in the settings of pytest: {_ALLOWED} = {url}"
+            )
+
+    Database.may_open = staticmethod(may_open)
+
+
+def pytest_unconfigure() -> None:
+    """Refuses no database any more."""
+    Database.may_open = None
 
 
 @pytest.fixture

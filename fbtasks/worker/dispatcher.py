@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fbtasks import timing as clock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks as queue
+from fbtasks.queue.register import processes
 from fbtasks.queue.results import now
 from fbtasks.queue.shares import own_limits
 from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Finished, Outcome, Reason, Requeue, Several, reason_of
@@ -128,7 +129,7 @@ class Dispatcher:
             claim = finished.claim
             if reason_of(finished.outcome) is Reason.PARKED:  # by a child that began after the task had been removed
                 self.known -= {claim.name}
-                self._parked(claim)
+                self._say_parked(claim.name)
             self.lets_next_in |= claim.gated or claim.name in self._in_order
             self.lets_next_in |= claim.queue in self.limited or claim.queue in self._own_limits
             self._outcomes.add(finished)
@@ -167,9 +168,9 @@ class Dispatcher:
     def _checked(self, session: Session, claim: Claim, moment: datetime | None) -> Claim | Outcome:
         name = claim.name
         if name not in self.known:
-            return self._parked(claim)
+            return self._parked(session, claim)
         if claim.has_extras and (lacks := self._lacks(session, claim)):
-            return self._parked(claim, lacks)
+            return self._parked(session, claim, lacks)
         found: Claim | Outcome = claim
         if name in self._shown and not claim.gated:
             found = self._received(session, claim)
@@ -179,17 +180,28 @@ class Dispatcher:
                 return Requeue(Reason.CLOSED, (opening - moment).total_seconds())
         return found
 
-    def _parked(self, claim: Claim, lacks: str = "") -> Outcome:
-        """Returns the outcome of a task that this worker cannot run: it lacks the name, or a feature."""
-        if self._quiet.over((claim.name, lacks)):
-            logger.error(
-                "Tasks named %r are parked: this worker %s.",
-                claim.name,
-                f"has no feature {lacks}, which they need. Start a worker of an app that has it"
-                if lacks
-                else "knows no task of that name. Start a worker that imports it",
-            )
+    def _parked(self, session: Session, claim: Claim, lacks: str = "") -> Outcome:
+        """Returns the outcome of a task that this worker cannot run: it lacks the name, or a feature.
+
+        That another worker runs it, as where two apps share a queue, is no error.
+        """
+        name = claim.name
+        if self._quiet.over((name, lacks)):
+            others = processes.features(session) if lacks else processes.task_names(session)
+            if (lacks or name) in others:
+                logger.debug("Tasks named %r are left to other workers, which know them.", name)
+            else:
+                self._say_parked(name, lacks)
         return Requeue(Reason.PARKED, message=f"it needs the feature {lacks}" if lacks else "")
+
+    def _say_parked(self, name: str, lacks: str = "") -> None:
+        logger.error(
+            "Tasks named %r are parked: this worker %s.",
+            name,
+            f"has no feature {lacks}, which they need. Start a worker of an app that has it"
+            if lacks
+            else "knows no task of that name. Start a worker that imports it",
+        )
 
     def submit(self, session: Session) -> None:
         """Hands out what was claimed, as far as the executor takes it."""
@@ -217,7 +229,7 @@ class Dispatcher:
             if not isinstance(found, Claim):
                 return found
             claim = found
-        return self._parked(claim, self._lacks(session, claim)) if claim.fed else claim
+        return self._parked(session, claim, self._lacks(session, claim)) if claim.fed else claim
 
     def _feed_first(self, session: Session) -> bool:
         """Reads the inputs of the first claim. Returns False when the claim has ended by that."""

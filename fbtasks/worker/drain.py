@@ -20,6 +20,8 @@ BURST_SAYS: Final = 2.0
 LOCKED: Final = (
     "cannot be claimed while other transactions have it locked. The worker ends when they have ended and it is done."
 )
+_NAMED: Final = 5
+"""Running tasks that the log names while the worker waits for them."""
 OPENS: Final = "waits for limits, or for tasks that others run. The worker ends when it is done."
 _LEFT: Final = {
     State.READY: ("is ready, and not claimed now", "are ready, and not claimed now"),
@@ -41,19 +43,27 @@ class Burst:
         self._since = None
         self._said = False
 
-    def waits(self, why: str) -> None:
-        """Takes note that nothing runs and something is left. Says so, once, and *why*, when it stays like that."""
+    def waits(self, why: str, left: Callable[[], Iterable[tuple[str, int, int]]]) -> None:
+        """Takes note that nothing runs and something is left.
+
+        Says so, once, when it stays like that: *why*, and what is *left*, by queue and state.
+        """
         now = clock.monotonic()
         self._since = now if self._since is None else self._since
         if not self._said and now - self._since >= BURST_SAYS:
             self._said = True
-            logger.warning("What is left in the queues %s", why)
+            logger.warning("What is left in the queues %s %s", why, " ".join(map(_left, left())))
 
     @staticmethod
     def leaves(left: Iterable[tuple[str, int, int]]) -> None:
         """Says what is *left*, by queue and state: nothing that this worker can wait for."""
-        for queue, state, many in left:
-            logger.info("Left in queue %s: %s %s.", queue, count(many, "task"), _LEFT[State(state)][many > 1])
+        for each in left:
+            logger.info("%s", _left(each))
+
+
+def _left(left: tuple[str, int, int]) -> str:
+    queue, state, many = left
+    return f"Left in queue {queue}: {count(many, 'task')} {_LEFT[State(state)][many > 1]}."
 
 
 class Drain:
@@ -93,9 +103,12 @@ class Drain:
         if self._said_waiting or not (running or duties):
             return
         self._said_waiting = True
-        what = [*([count(len(running), "running task")] if running else []), *duties]
-        them = "it" if len(running) + len(duties) == 1 else "them"
-        logger.info("Waiting up to %g s for %s; a second signal stops %s.", self._grace, " and ".join(what), them)
+        what = [*(f"task {claim.label}" for claim in list(running)[:_NAMED]), *duties]
+        if len(running) > _NAMED:
+            what.insert(_NAMED, f"{len(running) - _NAMED} more")
+        them = "it" if len(what) == 1 else "them"
+        said = " and ".join([", ".join(what[:-1]), what[-1]] if what[:-1] else what)
+        logger.info("Waiting up to %g s for %s; a second signal stops %s.", self._grace, said, them)
 
     def look_at_schema(self, version: int, *, anew: bool) -> None:
         """Begins when the schema, of *version* now, is not the one that this worker works with, or was made *anew*."""

@@ -66,6 +66,7 @@ def main(arguments: list[str]) -> int:
     registration, backoff = Registration("worker", rhythm), Backoff(FIRST, LAST)
     database = Database(settings)
     database.known.keep(lambda: status.database)
+    database.take_note()  # the worker has said it
     session: Session | None = None
     pause = rhythm.heartbeat
     while not pipe.poll(pause):

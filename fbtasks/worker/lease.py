@@ -49,7 +49,7 @@ class Lease:
             concurrency=options.concurrency,
             version=VERSION,
             tasks=sorted(app.tasks),
-            features=app.features.names,
+            features=processes.features_and_app(app.features.names, app.name),
         )
         self.monitor = self._registration.monitor
         self.monitor.begin()

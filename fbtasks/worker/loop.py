@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
@@ -98,19 +99,15 @@ class Loop:
                 return False
             self._waker.wait(SHUT_DOWN_LOOK)
 
-    def open(self, *, deploys: bool = True) -> None:
-        """Connects, brings in what the app says, and registers the worker.
-
-        With *deploys* also what its duties need.
-        """
+    def open(self) -> None:
+        """Connects, brings in what the app says and what the duties need, and registers the worker."""
         session = self.connection.open()
         for feature in self._app.features:
             for line in feature.begin(session):
                 logger.info("%s", line)
         names = [name for name in self._app.tasks if not name.endswith(ON_FAILURE)]
         tasks.set_on_failure(session, {name: hook_name(name) in self._app.tasks for name in names})
-        if deploys:
-            self._duties.begin(session)
+        self._duties.begin(session)
         self._register(session)
         self.lease.look_for_namesakes(session)
 
@@ -252,17 +249,18 @@ class Loop:
 
     def _burst_is_over(self, session: Session) -> bool:
         """Whether a burst has left nothing that is due. Says what it leaves: what waits for limits or other steps."""
+        left = partial(tasks.left, session, self._options.queues)
         if self._holds_some() or self._executor.busy() or self._duties.pending():
             self._burst.works()
         elif self._fetcher.looks_again:
             pass
         elif self._fetcher.any_due(session):
             if self._dispatcher.wanted():  # else its children only begin
-                self._burst.waits(LOCKED)
+                self._burst.waits(LOCKED, left)
         elif self._fetcher.still_opens(session):
-            self._burst.waits(OPENS)
+            self._burst.waits(OPENS, left)
         elif not self._fetcher.any_due(session):  # else what held something back has ended between the two looks
-            self._burst.leaves(tasks.left(session, self._options.queues))
+            self._burst.leaves(left())
             return True
         return False
 

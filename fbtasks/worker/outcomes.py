@@ -225,7 +225,7 @@ class Outcomes:
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:
             if late(finished):
-                log_stale(finished.claim, standing[finished.claim.id])
+                log_stale(finished, standing[finished.claim.id])
             else:
                 log_outcome(finished)
 

@@ -24,6 +24,8 @@ logger = logging.getLogger("fbtasks.worker")
 AGAIN: Final = 1.0
 """Seconds after which a second signal is one. Before, it belongs to the first: Ctrl-C reaches a process group and may
 be passed on in it, and a service manager may send SIGTERM and SIGHUP together."""
+PASSED_ON: Final = 0.2
+"""Seconds in which that may happen. What comes later, somebody has typed, who waits for an answer."""
 
 
 class Signals:
@@ -39,7 +41,7 @@ class Signals:
         self._grace = grace
         self._lock = threading.Lock()
         self._first: float | None = None
-        self._second = self._closed = False
+        self._second = self._closed = self._answered = False
         self._left: float | None = None
         self._heard = [n for n in LEFT_ALONE if n == signal.SIGTERM or signal.getsignal(n) is not signal.SIG_IGN]
         """Without those that were ignored when the worker was started, as by nohup or by ``&`` in a script."""
@@ -96,7 +98,14 @@ class Signals:
             self._drain.begin()
             if self._solo is not None and (claim := self._solo.running) is not None:
                 self._drain.say_waiting([claim])
-        elif not self._second and clock.monotonic() - self._first > AGAIN:
+        elif self._second:
+            pass
+        elif (after := clock.monotonic() - self._first) <= AGAIN:
+            if after > PASSED_ON and not self._answered:
+                self._answered = True
+                remedy = f"one more stops at once, {AGAIN:g} s after the first"
+                logger.info("Signal %s: stopping already; %s.", number.name, remedy)
+        else:
             logger.warning("Signal %s again: stopping at once.", number.name)
             self._drain.at_once = True
             self._halt()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fbtasks import timing as clock
 from fbtasks.database.migrate import check_identity
@@ -26,11 +27,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fbtasks.worker")
 
 
-def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children: ChildOptions) -> None:
+def work(
+    app: FBTasks,
+    app_path: str,
+    options: WorkerOptions,
+    log: str,
+    children: ChildOptions,
+    watched: Callable[[Loop], None] | None = None,
+) -> None:
     """Runs a worker until a signal ends it, or, in a burst, until nothing is due.
 
-    *log* is how child processes are to log, as :meth:`LogOptions.argument` has it. When the schema is migrated
-    meanwhile, the process replaces itself by a new one with the same command line. Raises
+    *log* is how child processes are to log, as :meth:`LogOptions.argument` has it; *watched* is given the loop before
+    it works. When the schema is migrated meanwhile, or *watched* says so, the process replaces itself by a new one with
+    the same command line. Raises
     :class:`ForeignDatabaseError` before anything is claimed when the database is a copy, and at its end
     :class:`DatabaseReplaced` when it was replaced or restored, or its file deleted.
     """
@@ -54,6 +63,8 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
         if solo is not None:
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
             heartbeats = HeartbeatProcess(app.settings, loop.lease, app.database.known.mark)
+        if watched is not None:
+            watched(loop)
         loop.run()
     finally:
         if heartbeats is not None:
@@ -73,9 +84,14 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     if loop.drain.outdated:
         logger.info("Starting afresh.")
         finish()
-        if children.folder is not None:
-            os.chdir(children.folder)
-        os.execv(sys.executable, [*interpreter(), "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line
+        start_afresh(children.folder)
+
+
+def start_afresh(folder: str | None) -> NoReturn:
+    """Replaces this process by a new one with the same command line, in *folder*, unless that is None."""
+    if folder is not None:
+        os.chdir(folder)
+    os.execv(sys.executable, [*interpreter(), "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line
 
 
 def _span(seconds: float) -> str:

@@ -182,7 +182,8 @@ def test_a_child_that_does_not_read_does_not_hold_up_its_worker(executor, wait_f
 
 
 @pytest.mark.parametrize("executor", [-3], indirect=True)
-def test_idle_children_have_one_time_to_end_in_together(executor, wait_for, monkeypatch):
+def test_idle_children_have_one_time_to_end_in_together(executor, wait_for, monkeypatch, caplog):
+    """The log says what the worker waits for."""
     monkeypatch.setattr(children, "_LEISURE", 1.5)
     executor._average, executor._timed = 1.0, 1
     for number in range(1, 4):
@@ -193,6 +194,11 @@ def test_idle_children_have_one_time_to_end_in_together(executor, wait_for, monk
     assert executor.stop(lambda: False) == []
     assert time.monotonic() - began < 3
     assert [process.how_it_ended() for process in processes] == ["by signal 9 (SIGKILL)"] * 3
+    pids = ", ".join(str(process.pid) for process in processes)
+    assert caplog.messages == [
+        f"Waiting up to 1.5 s for the end of child processes that run no task (pid {pids}): one that they have run has "
+        "left a thread or an exit handler. A second signal stops them."
+    ]
 
 
 def test_a_second_signal_leaves_idle_children_no_time(project, wait_for):

@@ -87,8 +87,8 @@ def test_the_tutorial(tmp_path):
     assert "RuntimeError: Some error" in printed
     assert re.search(r"^enqueued (\d+)$", printed, re.MULTILINE)
     waiting, ended = printed.partition("enqueued ")[2].split("cancelled.")
-    assert waiting.count("hello.add") == 1
-    assert ended.count("hello.add") == 2
+    assert waiting.count("hello.tasks.add") == 1
+    assert ended.count("hello.tasks.add") == 2
 
 
 @pytest.mark.acceptance

@@ -7,6 +7,8 @@ import pty
 import re
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,10 +18,14 @@ from rich.cells import cell_len
 from support.programs import command_line
 from support.sql import NOW, execute, one
 
-from fbtasks import Ordered
+from fbtasks import FBTasks, Ordered
 from fbtasks.cli import main
+from fbtasks.cli.calls import _say_unknown
+from fbtasks.cli.options import Command
 from fbtasks.cli.output import visible, visible_json
+from fbtasks.database import grants
 from fbtasks.testing import drain
+from fbtasks.url import DatabaseURL
 
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 NASTY = "\x1b[31mred\x9b1m\u202eback\x07\x7f寿司"
@@ -101,6 +107,38 @@ def test_a_list_has_the_first_line_of_an_error_and_inspect_task_has_it_whole(sho
     assert whole.count("second line") == 1  # not in the error and once more in the traceback
     assert "Traceback (most recent call last):" in whole
     assert "\n\tthird line\nmore\nmore" in whole
+
+
+def test_a_class_of_an_exception_has_its_module_where_that_says_something(shop, fb):
+    """Not of Python's own ones, and not of ours."""
+    shop.task(name="shop.object", max_retries=0)(lambda: object())
+    shop.send_task("shop.object", task_id="object")
+    drain(shop)
+    assert "  SerializationError: task 'shop.object': " in fb("inspect", "failed").out
+    assert "\nERROR      SerializationError: " in fb("inspect", "task", "object").out
+    assert fb("result", "object", code=1).err.startswith("Error: task object failed: SerializationError: ")
+    assert fb("inspect", "scheduled", "--name", "shop.later").out.endswith("  OSError: api down\n")
+    assert json.loads(fb("result", "object", "--json", code=1).out)["error_type"] == "fbtasks.errors.SerializationError"
+
+
+def test_a_call_that_does_not_fit_is_told_without_our_frames(shop, fb, caplog):
+    shop.task(name="shop.two", max_retries=0)(lambda a, b: None)
+
+    @shop.task(name="shop.async_two", max_retries=0)
+    async def async_two(a, b):
+        """Called in an event loop."""
+
+    producer = FBTasks("other", shop.settings.url)
+    caplog.clear()
+    for name in ("shop.two", "shop.async_two"):
+        producer.send_task(name, (1,), task_id=name)
+        drain(shop)
+        said = fb("inspect", "task", name).out
+        assert "two' missing" in said.replace("<lambda>()", "two'").replace("async_two()", "two'"), said
+        assert "Traceback" not in said
+    producer.close()
+    assert caplog.text.count("missing 1 required positional argument") == 2
+    assert "fbtasks/run" not in caplog.text
 
 
 COMMANDS = """
@@ -199,6 +237,40 @@ def test_what_was_done_is_told_and_a_purge_asks_first(shop, fb, monkeypatch):
     assert "up to date" in fb("migrate").out
 
 
+def test_a_purge_of_nothing_asks_nothing(shop, fb):
+    fb("purge", "default", "--yes")
+    assert fb("purge", "default").out == "Nothing to delete: no task waits in queue 'default'.\n"
+    assert json.loads(fb("purge", "default", "--json").out) == {"queue": "default", "count": 0}
+
+
+def test_a_call_says_when_no_living_worker_knows_the_name(shop, fb):
+    nobody = "Note: no worker is alive, and the name 'shop.sya' is not checked. With -A MODULE it is.\n"
+    register_worker(shop, lease=-1)
+    assert fb("call", "shop.sya").err == nobody
+    execute(shop, "UPDATE QUEUE_PROCESS SET TASKS = ?", "shop.say\nmail.send")
+    assert fb("call", "shop.sya").err == nobody
+    execute(shop, f"UPDATE QUEUE_PROCESS SET LEASE_UNTIL = DATEADD(1 HOUR TO {NOW})")
+    called = fb("call", "shop.sya")
+    assert called.err == (
+        "Note: no worker that is alive knows a task named 'shop.sya', so it waits. Did you mean 'shop.say'? To take it "
+        f"back: fbtasks cancel {called.out}"
+    )
+    assert fb("call", "shop.say", "--args", "[1]").err == ""
+    assert "nothing was enqueued" in fb("call", "shop.sya", "--task-id", "said").err
+
+
+@pytest.mark.embedded
+def test_a_call_of_a_user_who_may_not_see_workers_says_nothing_of_them(app, url, capsys):
+    app.migrate()
+    with app.database.session() as session:
+        grants.grant(session, "producer", "ANN")
+    with closing(FBTasks("producer", replace(DatabaseURL.parse(url), user="ANN"))) as producer:
+        _say_unknown(Command(producer, None, as_json=False), "shop.say", "1")
+    assert capsys.readouterr().err == ""
+    _say_unknown(Command(app, None, as_json=False), "shop.say", "1")
+    assert capsys.readouterr().err.startswith("Note: no worker is alive, and the name 'shop.say' is not checked.")
+
+
 def test_result_is_one_line_with_the_error_and_where_to_see_more(shop, fb):
     said = fb("result", "order-1", code=1)
     assert (said.out, said.err.count("\n")) == ("", 1)
@@ -206,9 +278,9 @@ def test_result_is_one_line_with_the_error_and_where_to_see_more(shop, fb):
     assert said.err.endswith("(the traceback: fbtasks inspect task order-1)\n")
     assert fb("result", "none").out == "null\n"
     assert json.loads(fb("result", "said").out) == {"ä": NASTY}
-    assert fb("result", "order-3", code=1).err == (
-        "Error: task order-3 has not ended: it is scheduled. Wait for it with --timeout SECONDS.\n"
-    )
+    said = fb("result", "order-3", code=1).err
+    assert said.startswith("Error: task order-3 has not ended: it is scheduled for 20")
+    assert said.endswith(" UTC. To wait for it: fbtasks result order-3 --timeout SECONDS\n")
     assert fb("result", "gone", code=1).err == "Error: task gone did not run to its end: cancelled on request.\n"
 
 
@@ -237,6 +309,7 @@ FED = """
 from fbtasks import FBTasks
 
 app = FBTasks("fed")
+app.queue("mail")
 app.on_change("T", insert=True, name="one")(lambda change: None)
 app.on_change("T", insert=True, name="two")(lambda change: None)
 """
@@ -264,6 +337,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     examples = {
         ("adopt",): ([], {"adopted": False}),
+        ("backup",): ([str(tmp_path / "a.fbk")], {"file": str(tmp_path / "a.fbk")}),
         ("call",): (["shop.say", "--args", "[1]", "--task-id", "new"], {"task_id": "new", "duplicate": False}),
         ("cancel",): (["order-3"], {"count": 1}),
         ("discard",): (["said"], {"count": 1}),
@@ -277,10 +351,15 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("limits", "resume"): (["ordered:shop.move"], {"name": "ordered:shop.move", "opened": [10]}),
         ("limits", "set"): (["customer", "--at-once", "5"], {"at_once": 5, "code_at_once": 2, "set": ["at_once"]}),
         ("migrate",): ([], {"applied": []}),
+        ("move",): (
+            ["-A", "fed_shop", "--from", "default", "--to", "mail", "--task", "x", "-y"],
+            {"count": 0, "left": {}},
+        ),
         ("pause",): (["default"], {"queues": ["default"], "tasks": [], "put_back": 0}),
         ("prune",): ([], {"count": 0}),
         ("purge",): (["default", "--yes"], {"queue": "default", "count": 3}),
         ("resume",): (["default"], {"queues": ["default"], "tasks": [], "put_back": 0}),
+        ("restore",): ([str(tmp_path / "a.fbk"), str(tmp_path / "a.fdb")], {"adopted": False}),
         ("result",): (["none"], {"state": "succeeded", "result": None, "error_type": None}),
         ("retry",): (["order-1", "gone"], {"count": 2}),
         ("schedules", "pause"): (["hourly"], {"changed": ["hourly"]}),
@@ -295,7 +374,8 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("subscriptions", "pause"): (["one"], {"changed": ["one"]}),
         ("subscriptions", "resume"): (["one"], {"changed": ["one"]}),
     }
-    without = {("worker",), ("sql",)}  # a log, and one that prints tables of its own
+    # A log, one that prints tables of its own, and one that leaves nothing: integration/test_uninstall.py.
+    without = {("worker",), ("sql",), ("uninstall",)}
     for path, command in json_commands():
         if path in without:
             continue
@@ -386,6 +466,7 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
         "queue": "mail", "workers": 2, "is_open": True,
     }  # fmt: skip
     shown = fb("inspect", "queues").out
+    assert shown.splitlines()[0].split()[-2:] == ["OLDEST", "WORKERS"]  # a time, and no number of those that wait
     assert re.search(r"^mail +0 +0 +0 +0 +0 +2$", shown, re.MULTILINE)
     shop.send_task("shop.say", (1,), queue="forgotten")
     shown = fb("inspect", "queues").out

@@ -25,7 +25,7 @@ from fbtasks.testing import drain
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-COMMON = {"--url", "-A", "--app", "--json"}
+COMMON = {"--url", "-A", "--app", "--json", "--wide"}
 
 
 def sections(page, level="##"):
@@ -70,6 +70,7 @@ def test_public_members_are_described(kind):
             "enqueue",
             "step",
             "bound_to",
+            "names",
             "is_async",
             "in_order",
             "prepared",
@@ -144,7 +145,7 @@ def test_every_option_is_described_with_its_default(declared, heading):
 
 def test_every_option_of_every_command_is_described_and_exists():
     described = sections("cli.md")
-    assert all(f"`{name}" in described["Common options"] for name in ("--url", "-A", "--app", "--json"))
+    assert all(f"`{name}" in described["Common options"] for name in COMMON)
     seen = set()
     for name, command in commands(main):
         text = next(text for heading, text in described.items() if f"`{name}`" in heading)

@@ -126,7 +126,7 @@ def test_what_runs_then_ends_in_the_old_file_and_nothing_gets_into_the_new_one(p
     (project.folder / "go").touch()
     assert worker.wait(30) == LEFT
     log = project.logs()
-    assert re.search(r"ERROR Task \d+ \(proj.delegate\) failed in .* fbtasks.errors.DatabaseReplaced: ", log)
+    assert re.search(r"ERROR Task \d+ \(proj.delegate\) failed in .*: DatabaseReplaced: ", log)
     # As it was when it was copied, but for what was enqueued since.
     held = "SELECT ID, STATE FROM QUEUE_TASK ORDER BY ID"
     assert rows(project.url, held) == [*((number, 2) for number in sorted(names)), (new, 0)]

@@ -1,4 +1,4 @@
-"""What operators look at: tables that fit 80 columns into a pipe, filters, and acting on many tasks."""
+"""What operators look at: tables that fit 80 columns, or are whole in a pipe, filters, and acting on many tasks."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from support.programs import command_line
 from support.sql import execute
 
 from fbtasks import FBTasks
+from fbtasks.cli.output import visible
 from fbtasks.testing import drain
 
 NAME = "shop.orders.invoices.monthly.send_reminder_to_the_customer_x"  # 60 characters
@@ -22,7 +23,6 @@ ERROR = (
 def fb(url, capsys, monkeypatch):
     """Runs a command here and gives what it prints."""
     monkeypatch.setenv("FBTASKS_URL", url)
-    monkeypatch.setenv("COLUMNS", "200")  # a pipe is 80 columns wide, whatever the shell says
 
     def run(*arguments, code=0):
         capsys.readouterr()
@@ -60,7 +60,8 @@ def busy(url):
 LISTS = ["failed", "ready", "scheduled", "parked", "succeeded", "cancelled"]
 
 
-def test_tables_fit_80_columns_and_cut_no_id(busy, fb):
+def test_tables_fit_80_columns_and_cut_no_id(busy, fb, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     execute(  # a worker as no host names it
         busy,
         f"""INSERT INTO QUEUE_PROCESS (ID, KIND, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
@@ -93,6 +94,24 @@ def test_tables_fit_80_columns_and_cut_no_id(busy, fb):
     assert re.search(r" shop\.o\S*…mer_x +a-que\S*…\S*-to-b +1 +\d+ m?s ago +ValueError: Käse:…", shown)
     whole = fb("inspect", "task", busy.failed[0].id)
     assert "寿司を注文できませんでした [bold]no[/bold]" in whole
+
+
+def test_a_pipe_and_wide_have_names_whole(busy, fb, monkeypatch):
+    first_line = visible(ERROR.expandtabs(4)).partition("\n")[0]
+    for what in (["failed"], ["ready"], ["queues"]):
+        piped = fb("inspect", *what)
+        assert QUEUE in piped
+        assert (first_line in piped) == (what == ["failed"])
+        monkeypatch.setenv("COLUMNS", "80")
+        assert ages(fb("inspect", *what, "--wide")) == ages(piped)
+        assert QUEUE not in fb("inspect", *what)
+        monkeypatch.delenv("COLUMNS")
+    assert NAME in fb("inspect", "failed")
+
+
+def ages(table):
+    """A table without what changes while one looks."""
+    return re.sub(r" +\d+ m?s( ago)?", "", table)
 
 
 def test_filters(busy, fb):

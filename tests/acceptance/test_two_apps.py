@@ -1,5 +1,7 @@
 """Two applications on one database, in processes of their own, of which one has a feature that the other lacks."""
 
+import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,37 @@ def test_each_keeps_what_the_other_has_made(two, wait_for, order):
         assert rows(app, TRAIL, cancelled) == [("enqueued", None), ("ended", State.CANCELLED)]
     finally:
         app.close()
+
+
+SHOP = """
+    app = FBTasks('shop')
+    @app.task(name='shop.send')
+    def send(a, b): return a + b
+"""
+BILLING = SHOP.replace("shop", "billing")
+
+
+def test_a_name_that_a_worker_of_the_other_app_knows_is_no_error(project, wait_for):
+    project.write(SHOP)
+    project.write(BILLING, name="billing")
+    with closing(FBTasks("looks", project.url)) as app:
+        app.migrate()
+        for name in ("proj", "billing"):
+            project.worker("-A", name, "-c", "1", "-n", name, "-l", "DEBUG")
+        wait_for(lambda: one(app, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 2)
+        wait_for(lambda: project.logs().count(" is ready.") == 2)
+        assert [row["app"] for row in json.loads(project.run("inspect", "workers", "--json").stdout)] in (
+            ["shop", "billing"], ["billing", "shop"],
+        )  # fmt: skip
+        left = "are left to other workers, which know them"
+        wait_for(lambda: _ran(app, "shop.send") and _ran(app, "billing.send") and left in project.logs())
+        assert " ERROR " not in project.logs()
+        app.send_task("nobodys", (1, 2))
+        wait_for(lambda: "ERROR Tasks named 'nobodys' are parked: this worker knows no task" in project.logs())
+
+
+def _ran(app, name):
+    return app.send_task(name, (1, 2)).get(timeout=60) == 3
 
 
 PUT = "from {} import shared; print(shared.delay(1, 2).id)"

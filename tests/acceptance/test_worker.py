@@ -114,7 +114,7 @@ def test_a_worker_outlives_a_child_and_at_sigterm_lets_running_tasks_end_and_giv
     first = [producer.send_task("proj.held") for _ in range(6)]
     wait_for(lambda: len(project.lines()) == 2)
     worker.send_signal(signal.SIGTERM)
-    wait_for(lambda: "for 2 running tasks" in project.logs())
+    wait_for(lambda: "; a second signal stops them." in project.logs())
     (project.folder / "go on").touch()
     assert worker.wait(30) == 0
     states = sorted(result.status for result in first)

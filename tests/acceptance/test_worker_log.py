@@ -47,6 +47,14 @@ SOURCE = """
             time.sleep(0.01)
         log.info("saw it")
 
+    @app.task(max_retries=0)
+    def die():
+        os._exit(3)
+
+    @app.task(time_limit=0.2, max_retries=0)
+    def long():
+        time.sleep(60)
+
     @app.task
     def slow(seconds):
         Path("began").touch()
@@ -103,12 +111,12 @@ def test_the_log_names_the_task_of_each_line_and_shows_each_failure_once(project
     level, message = failed[bad.id]
     assert level == "ERROR"
     head, *trace = message.splitlines()
-    assert head.endswith(": builtins.ValueError: bad \\x07 news FORGED")
+    assert head.endswith(": ValueError: bad \\x07 news FORGED")
     assert trace[0] == "  Traceback (most recent call last):"
     assert "in bad" in trace[1]
     assert trace[-2:] == ["  ValueError: bad \\x07 news", "  FORGED"]
     assert [(level, message) for level, message in log if "is tried again" in message] == [
-        ("WARNING", f"Task {flaky.id} (proj.flaky) is tried again in 0.0 s after: builtins.OSError: flaky")
+        ("WARNING", f"Task {flaky.id} (proj.flaky) is tried again in 0.0 s after: OSError: flaky")
     ]
     assert text.count("Traceback") == 2
     assert not {c for c in text if c != "\n" and not c.isprintable()}
@@ -298,9 +306,9 @@ def test_each_signal_that_asks_to_end_drains_and_twice_at_once_is_once(project, 
     assert worker.wait(20) == 0
     assert (result.status, rest.status) == ("SUCCESS", "PENDING")
     log = [message for _, message in said(project.logs())]
-    assert [message for message in log if "ignal" in message] == [
+    assert [message for message in log if "ignal" in message and "already" not in message] == [
         f"Signal {signal.Signals(number).name}: stopping.",
-        "Waiting up to 30 s for 1 running task; a second signal stops it.",
+        f"Waiting up to 30 s for task {result.id} (proj.wait); a second signal stops it.",
     ]
     assert log[-1].endswith("Tasks: 1 succeeded, 0 failed, 0 retried, 0 given back.")
 
@@ -321,6 +329,7 @@ def test_a_second_signal_after_a_second_stops_what_runs(project, producer, wait_
     log = [message for _, message in said(project.logs())]
     assert [message for message in log if message.startswith("Signal ")] == [
         "Signal SIGTERM: stopping.",
+        "Signal SIGTERM: stopping already; one more stops at once, 1 s after the first.",  # once, however many come
         "Signal SIGTERM again: stopping at once.",
     ]
     assert log[-1].endswith("Tasks: 0 succeeded, 0 failed, 0 retried, 1 given back.")
@@ -334,7 +343,21 @@ def test_the_grace_period_holds_in_the_solo_pool(project, producer, wait_for):
     worker.terminate()
     assert worker.wait(20) == 0
     assert result.status == "PENDING"
-    assert "Waiting up to 0.2 s for 1 running task" in project.logs()
+    assert f"Waiting up to 0.2 s for task {result.id} (proj.slow)" in project.logs()
+
+
+def test_a_death_and_a_time_limit_have_one_line_each(project, producer):
+    dies, long = producer.send_task("proj.die"), producer.send_task("proj.long")
+    project.run("worker", "-A", "proj", "--burst", "-c", "1", "--logfile", "log")
+    log = [message for _, message in said((project.folder / "log").read_text())]
+    of_each = [[each for each in log if f"ask {task.id} (" in each] for task in (dies, long)]
+    how = "its process ended with exit code 3 while it ran"
+    assert of_each[0] == [
+        *(f"Task {dies.id} (proj.die) crashed (crash {number} of 3): {how}" for number in (1, 2)),
+        f"Task {dies.id} (proj.die) failed: it crashed (crash 3 of 3): {how}",
+    ]
+    (failed,) = [each for each in of_each[1] if "given back" not in each]
+    assert re.fullmatch(r".* failed in 0\.\d+ s: TimeLimitExceeded: it was stopped at its time_limit of 0.2 s", failed)
 
 
 def test_what_was_ignored_at_the_start_stays_ignored(project, producer, wait_for):

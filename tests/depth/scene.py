@@ -70,7 +70,7 @@ class Scene:
         self.app = FBTasks("proj", project.url)
         self.names = {"app": self.app, "__name__": "proj"}
         exec(self.text, self.names)  # as in the module that workers and commands import
-        self.app.migrate()
+        self.app.database.migrate()
         self.set_up()
         self.session = self.app.database.open()
 

@@ -226,3 +226,4 @@ def test_a_burst_waits_for_what_another_transaction_holds_and_says_so(app, wait_
     assert not burst.is_alive()
     assert locked.get(timeout=0) == 7
     assert caplog.text.count("What is left in the queues") == 1
+    assert "Left in queue default: 1 task is ready, and not claimed now." in caplog.text

@@ -106,7 +106,7 @@ def waits(app, caplog, monkeypatch, wait_for):
         with caplog.at_level(logging.INFO, "fbtasks.worker"):
             thread.start()
             try:
-                wait_for(lambda: draining.OPENS in caplog.text)
+                wait_for(lambda: f"{draining.OPENS} Left in queue default: " in caplog.text)
                 assert thread.is_alive()
             finally:
                 act()

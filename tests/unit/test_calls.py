@@ -8,7 +8,7 @@ import pytest
 
 import fbtasks
 from fbtasks.database.packages import Routine, calls, packages, queries
-from fbtasks.database.schema import named_queries
+from fbtasks.database.schema import named_queries, ours
 
 NAME = re.compile(r"FBTASKS_[A-Z_]+\.[A-Z_]+")
 RUN = ("call", "execute", "packed", "parts", "read", "read_in_parts", "rows", "value")
@@ -60,7 +60,8 @@ def test_every_query_that_is_named_is_there_and_every_query_is_named():
     }
     known = named_queries(0).keys()
     assert {name for name in named - known if re.fullmatch("[a-z_]+", name)} <= {"rb", "ascii", "utf-8"}
-    assert known - set().union(*map(texts_of, TREES)) == set()
+    of_features = {f"unfinished_{part.name}" for part in ours()}  # named as the features are that the database has
+    assert known - of_features - set().union(*map(texts_of, TREES)) == set()
 
 
 def test_no_query_is_but_the_call_of_a_procedure():

@@ -67,7 +67,7 @@ def test_each_of_several_options_is_answered():
         app.task(acks_late=True, priorty=3)
     assert str(caught.value).startswith(
         "unknown task option 'acks_late': always so: a task stays in the queue until its outcome is recorded. "
-        "unknown task option 'priorty'. Did you mean 'priority'? Known options: autoretry_for, "
+        "unknown task option 'priorty'. Did you mean 'priority'? Known options: aliases, autoretry_for, "
     )
 
 

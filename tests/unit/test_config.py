@@ -4,10 +4,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from fbtasks import FBTasks
 from fbtasks.config import Settings
-from fbtasks.errors import ConfigurationError
+from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.system.checks import queue_name
-from fbtasks.url import DatabaseURL, resolve_url
+from fbtasks.url import DatabaseURL, named_by_option, resolve_url
 
 FILE = DatabaseURL("/data/queue.fdb")
 
@@ -92,7 +93,6 @@ def test_a_login_that_an_embedded_file_would_not_heed_is_refused(text, given):
     """There everybody is SYSDBA."""
     with pytest.raises(ConfigurationError, match=f" has {given}, and names no server") as caught:
         DatabaseURL.parse(text)
-    assert "ANNA" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -143,9 +143,6 @@ BEHIND_A_LOGIN = [
 WITHOUT_A_HOST = [
     "firebird://ann:{}",
     "firebird://ann:{}/",
-    "{}",
-    "firebird:{}",
-    "ann/{}",
     "firebird://db.example/x?password={}",
 ]
 PIECES = ["Zq7", "12", ":", "/", "?", "#", "%", "%40", "[", "]", "=", "&", " ", "\\", "\n", "é", "\u2100"]
@@ -171,30 +168,59 @@ def test_no_part_of_a_password_is_in_a_message_or_in_what_is_shown(form, pieces,
     assert "Zq7" not in message + shown
 
 
-@example("firebird:{}", ["?", "="], 1)
-@example("{}", [":", "/", "/"], 0)
-@example("firebird://db.example/x?password={}", ["&", "="], 1)
-@given(st.sampled_from(WITHOUT_A_HOST), st.lists(st.sampled_from(PIECES), max_size=4), st.integers(0, 4))
-def test_nor_where_the_host_was_forgotten(form, pieces, at):
-    pieces.insert(at, "Zq7")
-    assume(form != "firebird:{}" or not "".join(pieces).startswith("//"))  # what follows is the host then
-    message, _ = parsed(form.format("".join(pieces)))
+@example("firebird://ann:{}", ["?", "="])
+@example("firebird://db.example/x?password={}", ["=", ":"])
+@given(st.sampled_from(WITHOUT_A_HOST), st.lists(st.sampled_from(PIECES), max_size=4))
+def test_nor_where_the_host_was_forgotten(form, pieces):
+    """Digits alone behind a host are its port."""
+    assume(form.startswith("firebird://ann") or "&" not in pieces)  # another option begins there
+    message, _ = parsed(form.format("".join(["Zq7", *pieces])))
     assert "Zq7" not in message
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("firebird://u:SECRET@db.example:port/x", "firebird://..."),
-        ("mysql://u:SECRET@db.example/x", "mysql://db.example..."),
-        ("mysql://u:SECRET@[::1]:1/y", "mysql://[::1]..."),
-        ("u:SECRET@host/x", "..."),
+        ("firebird://u:SECRET@db.example:port/x", "firebird://u:***@db.example:port/x"),
+        ("firebird://db.example:3050/x?chrset=UTF8&role=R", "firebird://db.example:3050/x?chrset=***&role=R"),
+        ("mysql://u:SECRET@db.example/x", "mysql://u:***@db.example/x"),
+        ("mysql://u:SECRET@[::1]:1/y", "mysql://u:***@[::1]:1/y"),
+        ("u:SECRET@host/x", "u:***@host/x"),
+        ("firebird://u:SECRET", "firebird://u:***"),
+        ("firebird://[::1]/", "firebird://[::1]/"),
+        ("firebird:///srv/x/", "firebird:///srv/x/"),
     ],
 )
-def test_of_a_refused_url_scheme_and_host_are_shown(text, shown):
+def test_of_a_refused_url_all_but_the_password_is_shown(text, shown):
     with pytest.raises(ConfigurationError) as caught:
         DatabaseURL.parse(text)
-    assert str(caught.value).startswith(f"'{shown}")
+    assert str(caught.value).startswith(f"'{shown}' ") or str(caught.value).startswith(f"'{shown}': ")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("/srv/my shop.fdb", "firebird:///srv/my%20shop.fdb"),
+        ("queue.fdb", "firebird:///work/queue.fdb"),
+        ("./data/queue", "firebird:///work/data/queue"),
+        ("localhost:/srv/x.fdb", "firebird://localhost//srv/x.fdb"),
+        ("db.example/3051:/srv/x.fdb", "firebird://db.example:3051//srv/x.fdb"),
+        ("[::1]:shop", "firebird://[::1]/shop"),
+        ("ann:SECRET@db.example:/srv/x.fdb", "firebird://ann:***@db.example//srv/x.fdb"),
+        ("ann@db.example:shop", "firebird://ann@db.example/shop"),
+        ("shop", None),
+        ("mysql://db.example/x", None),
+    ],
+)
+def test_how_others_name_a_database_is_answered_with_the_url_that_was_meant(text, meant, monkeypatch):
+    monkeypatch.setattr("os.getcwd", lambda: "/work")
+    with pytest.raises(ConfigurationError) as caught:
+        DatabaseURL.parse(text)
+    _, asked, answer = str(caught.value).partition("Did you mean ")
+    assert (answer or None) == (meant and f"{meant}?")
+    assert bool(asked) == (meant is not None)
+    if meant is not None:
+        DatabaseURL.parse(meant)
 
 
 def test_the_password_is_in_no_representation():
@@ -206,15 +232,65 @@ def test_the_password_is_in_no_representation():
     assert "KEYKEY" not in repr(settings)
 
 
-def test_the_url_is_the_one_given_then_the_environments_then_a_file_here(monkeypatch, tmp_path):
+def test_the_url_is_that_of_the_command_line_then_of_the_environment_then_of_the_code(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FBTASKS_URL", raising=False)
     assert resolve_url(None) == DatabaseURL(str(tmp_path / "fbtasks.fdb"))
-    monkeypatch.setenv("FBTASKS_URL", "")
-    assert resolve_url(None) == DatabaseURL(str(tmp_path / "fbtasks.fdb"))
-    monkeypatch.setenv("FBTASKS_URL", "firebird://host/alias")
-    assert resolve_url(None) == DatabaseURL("alias", "host")
     assert resolve_url("firebird:///data/queue.fdb") == FILE
+    monkeypatch.setenv("FBTASKS_URL", "firebird://host/alias")
+    for text in (None, "firebird:///data/queue.fdb"):
+        assert resolve_url(text) == DatabaseURL("alias", "host")
+    with named_by_option("firebird://other/alias"):
+        assert resolve_url("firebird:///data/queue.fdb") == DatabaseURL("alias", "other")
+        with named_by_option(None):
+            assert resolve_url(None) == DatabaseURL("alias", "other")
+    assert resolve_url(None) == DatabaseURL("alias", "host")
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_url_is_an_error_that_says_where_it_is(monkeypatch, empty):
+    monkeypatch.delenv("FBTASKS_URL", raising=False)
+    with pytest.raises(ConfigurationError, match=r"^the url is empty"):
+        FBTasks("a", empty)
+    monkeypatch.setenv("FBTASKS_URL", empty)
+    with pytest.raises(ConfigurationError, match=r"^FBTASKS_URL: the url is empty"):
+        FBTasks("a", "firebird:///data/queue.fdb")
+    with named_by_option(empty), pytest.raises(ConfigurationError, match=r"^--url: the url is empty"):
+        FBTasks("a")
+
+
+def test_where_two_urls_differ_a_line_says_which_is_used(monkeypatch, caplog, tmp_path):
+    monkeypatch.setenv("FBTASKS_URL", "firebird://ann:SECRET@host/alias")
+    assert resolve_url(None).note == ""
+    assert resolve_url("firebird://ann:SECRET@host:3050/alias").note == ""
+    note = (
+        "the database is firebird://ann:***@host:3050/alias, as FBTASKS_URL says; the code names {}, and that is not "
+        "used"
+    )
+    assert resolve_url("firebird:///data/queue.fdb").note == note.format("firebird:///data/queue.fdb")
+    assert resolve_url("/data/queue.fdb").note == note.format("'/data/queue.fdb'")
+    with named_by_option("firebird:///a.fdb"):
+        assert resolve_url("firebird:///b.fdb").note == (
+            "the database is firebird:///a.fdb, as --url says; FBTASKS_URL names firebird://ann:***@host:3050/alias "
+            "and the code names firebird:///b.fdb, and these are not used"
+        )
+    monkeypatch.setenv("FBTASKS_URL", f"firebird://{tmp_path}/a.fdb")
+    app = FBTasks("shop", f"firebird://{tmp_path}/b.fdb")
+    assert app.url == f"firebird://{tmp_path}/a.fdb"
+    for _ in range(2):
+        with pytest.raises(SchemaError):
+            app.AsyncResult(1).ready()
+    assert caplog.messages == []  # nothing was opened
+    app.migrate()
+    app.close()
+    app.migrate()
+    app.close()
+    assert [text for text in caplog.messages if "FBTASKS_URL" in text] == [f"App 'shop': {app.settings.url.note}."]
+
+
+def test_an_app_shows_its_url_without_the_password():
+    url = "firebird://ann:SECRET@db.example:3051//srv/x.fdb"
+    assert FBTasks("a", DatabaseURL.parse(url)).url == url.replace("SECRET", "***")
 
 
 @pytest.mark.parametrize("name", ["", ".x", "a b", "é", "q" * 64, "a\n", None])

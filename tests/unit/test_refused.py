@@ -170,7 +170,7 @@ OPTIONS = [
     (
         {"retrys": 3},
         TaskDefinitionError,
-        "unknown task option 'retrys'. Did you mean 'on_retry'? Known options: autoretry_for, base, ",
+        "unknown task option 'retrys'. Did you mean 'on_retry'? Known options: aliases, autoretry_for, base, ",
     ),
 ]
 
@@ -325,10 +325,10 @@ def test_included_modules_that_do_not_import(tmp_path, monkeypatch):
     for module, message in {
         "nosuchpkg.tasks": f"there is no module 'nosuchpkg.tasks' in {tmp_path} or on the Python path. "
         "Start from the folder that holds it, or correct include of the app 'a'.",
-        "refused_needs": "the module 'refused_needs' does not import: No module named 'nosuchlib'. "
-        "It is named in include of the app 'a'.",
-        "refused_broken": "the module 'refused_broken' does not import: ZeroDivisionError: division by zero. "
-        "Try: python -c 'import refused_broken'",
+        "refused_needs": "the module 'refused_needs' does not import: No module named 'nosuchlib' "
+        "(refused_needs.py, line 1). It is named in include of the app 'a'. Try: python -c 'import refused_needs'",
+        "refused_broken": "the module 'refused_broken' does not import: ZeroDivisionError: division by zero "
+        "(refused_broken.py, line 1). It is named in include of the app 'a'. Try: python -c 'import refused_broken'",
     }.items():
         app = FBTasks("a", URL, include=[module])
         for _ in range(2):  # the second time as well

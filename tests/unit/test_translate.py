@@ -87,6 +87,42 @@ def test_a_full_disk_is_no_lost_connection():
 
 
 @pytest.mark.parametrize(
+    ("text", "codes", "said"),
+    [
+        ("no room", (335544344, 335544737), "/tmp/x.fdb cannot be written (no room). Make room on its disk."),
+        (
+            "operating system directive fallocate failed\n-No space left on device\n"
+            "-Exiting before completion due to errors",
+            (335544373, 336330835),
+            "/tmp/x.fdb cannot be written (operating system directive fallocate failed -No space left on device). Make "
+            "room on its disk.",
+        ),
+    ],
+)
+def test_a_full_disk_is_told_with_the_remedy(text, codes, said):
+    error = translate(refusal(text, *codes), DatabaseURL.parse("firebird:///tmp/x.fdb"))
+    assert (type(error), str(error)) == (DatabaseUnavailable, f"firebird://{said}")
+
+
+@pytest.mark.parametrize(
+    ("text", "codes", "advice"),
+    [
+        ("no permission for CREATE access to DATABASE /x.fdb", (335544352,), "GRANT CREATE DATABASE TO USER NAME"),
+        ("no permission for SELECT access to TABLE T", (335544352,), "fbtasks grant ROLE USER"),
+        (
+            "Unable to perform operation\n-System privilege USE_GBAK_UTILITY is missing",
+            (335544788, 335545112),
+            "Use the login of SYSDBA or of the owner.",
+        ),
+    ],
+)
+def test_who_may_not_do_something_is_told_who_can_allow_it(text, codes, advice):
+    error = translate(refusal(text, *codes))
+    assert type(error) is AuthenticationError
+    assert str(error).endswith(advice)
+
+
+@pytest.mark.parametrize(
     ("code", "kind"),
     [
         (335544517, StatementRefused),  # an exception that a trigger raises

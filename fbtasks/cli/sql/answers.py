@@ -72,7 +72,8 @@ def _records(found: Answer) -> None:
     for place, kind in enumerate(kinds):
         widest = max([0, *(cell_len(row[place]) for row in cells)])
         width += max(cell_len(titles[place]), widest if kind != "text" else min(widest, _NARROW))
-    if width <= screen_width() or not cells:
+    screen = screen_width()
+    if screen is None or width <= screen or not cells:
         table([(*each, itemgetter(place)) for place, each in enumerate(zip(titles, kinds, strict=True))], cells)
         return
     for number, row in enumerate(cells, 1):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from fbtasks.feature import Duty, Every, Feature, Worker
+from fbtasks.system.showing import count
+
+if TYPE_CHECKING:
+    from fbtasks.firebird.session import Session
+
+_COUNTED: Final = 10_000
+"""Messages of a queue that are counted."""
 
 
 class Celery(Feature):
@@ -20,3 +28,14 @@ class Celery(Feature):
         from fbtasks.contrib.celery.store.keyvalues import prune
 
         yield Every("forgetting what Celery has stored", 60.0, prune, at_start=False)
+
+    def beside(self, session: Session) -> Iterator[str]:
+        """Says how long the queues of Celery are."""
+        queues = [
+            f"{name}: {'more than ' if many > _COUNTED else ''}{count(min(many, _COUNTED), 'message')}, "
+            f"{count(consumers, 'consumer') if consumers else 'no consumer'}"
+            for name, many, consumers in session.read("msg_lengths", _COUNTED + 1)
+        ]
+        if queues:
+            whose = "Queues of Celery, whose messages its own workers run (celery -A MODULE worker)"
+            yield f"{whose}: {'; '.join(queues)}."

@@ -92,7 +92,7 @@ class Limits(Feature):
             raise TaskDefinitionError(
                 f"the task {task.name!r} has the rates {' and '.join(rates)}: a task has one rate at most."
             )
-        self.gates[task.name] = gates
+        self.gates |= dict.fromkeys(task.names, gates)
         return True
 
     def prepare(
@@ -130,6 +130,10 @@ class Limits(Feature):
         if batch is not None:
             _refuse_duplicates(batch.calls)
             batch.owners |= self.known.of(batch)
+
+    def close(self) -> None:
+        """Forgets which limits the database has."""
+        self.known.forget()
 
     def receives(self, task: Task[..., Any]) -> bool:
         """Returns whether it has limits."""

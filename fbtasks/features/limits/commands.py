@@ -36,6 +36,7 @@ def _allowed(at_once: int | None, rate: str | None, burst: int | None) -> str:
 _LIMIT: Final[Sequence[Column]] = [
     ("NAME", "word", lambda r: r.name or "(not defined)"),
     ("LETS IN", "word", lets_in),
+    column("APP", "word"),
     column("STATE", "word"),
     ("IN", "number", attrgetter("inside")),
     *(column(title, "number") for title in ("WAITING", "KEYS")),
@@ -47,7 +48,10 @@ def _show(rows: Sequence[LimitRow]) -> None:
     nothing = "There are no limits: no worker of an app with limits has started yet, and no such task was called."
     table(_LIMIT, rows, nothing)
     for row in rows:
-        say_problems([(row.name or "", [service.describe_closed(row.name or "", key) for key in row.closed])])
+        problems = [service.describe_closed(row.name or "", key) for key in row.closed]
+        if row.says:
+            problems.append(service.describe_said(row.says))
+        say_problems([(row.name or "", problems)])
 
 
 @command

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
@@ -113,10 +113,39 @@ class LimitDefinition(NamedTuple):
     wait_ms: int = 0
     """How long the oldest one waits for so many."""
 
+    def text_with(self, others: Mapping[str, Self]) -> str:
+        """The definition as JSON, as the database keeps it, with those of *others*: apps that say something else."""
+        said = {"also": {app: other._said() for app, other in others.items()}} if others else {}
+        return json.dumps(self._said() | said, sort_keys=True)
+
+    def _said(self) -> dict[str, Any]:
+        return {name: value for name, value in self._asdict().items() if value}
+
     @property
     def text(self) -> str:
-        """The definition as JSON, as the database keeps it."""
-        return json.dumps({name: value for name, value in self._asdict().items() if value}, sort_keys=True)
+        """The definition as JSON."""
+        return self.text_with({})
+
+    @classmethod
+    def read(cls, text: str) -> tuple[Self, dict[str, Self]]:
+        """Returns what :meth:`text_with` wrote: the definition, and those of other apps."""
+        said = json.loads(text)
+        others = said.pop("also", {})
+        return cls._of(said), {app: cls._of(other) for app, other in others.items()}
+
+    @classmethod
+    def _of(cls, said: Mapping[str, Any]) -> Self:
+        """Returns the definition that another release may have written."""
+        return cls(**{name: value for name, value in said.items() if name in cls._fields})
+
+    @property
+    def words(self) -> str:
+        """What it says, for people."""
+        rest = {
+            name: value for name, value in self._said().items() if name not in ("name", "at_once", "period", "burst")
+        }
+        said = [in_words(self.at_once, self.period), *(f"{name} {value}" for name, value in sorted(rest.items()))]
+        return ", ".join(each for each in said if each) or "any number"
 
     @property
     def queue(self) -> str | None:

@@ -16,6 +16,8 @@ _GATES: Final = 1000
 """Gates that are deleted in one transaction. One at which nothing is stays until then."""
 _LOOKED: Final = 2000
 """Tasks of which one transaction looks whether they are there."""
+_Said = tuple[str, LimitDefinition, dict[str, LimitDefinition]]
+"""The app that has defined a limit last, its definition, and those of other apps that say something else."""
 _BATCHES: Final = 5
 """Transactions that one part of it may use in one turn."""
 
@@ -26,7 +28,11 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
     A limit that its code has no more is orphaned: tasks that were enqueued before it go by it still.
     """
     definitions = list(definitions)
-    changed = [f"defined: {each.name}" for each in definitions if bring_in(session, app, each)]
+    said = {name: (other, *LimitDefinition.read(text)) for name, other, text in session.read("limits_of_others", app)}
+    changed = [line for each in definitions for line in _bring_in(session, app, each, said.pop(each.name, None))]
+    for name, (_, definition, others) in said.items():
+        if others.pop(app, None) is not None:  # its code has it no more
+            session.call("FBTASKS_LIMITS.NOTE_LIMIT", name, definition.text_with(others))
     known = {name: number for number, name in session.read("limit_names", app)}
     gone = sorted(known.keys() - {each.name for each in definitions})
     for name in gone:
@@ -34,8 +40,28 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
     return changed + [f"orphaned: {name}" for name in gone]
 
 
-def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_new: bool = False) -> bool:
+def _bring_in(session: Session, app: str, definition: LimitDefinition, said: _Said | None) -> Iterable[str]:
+    """Brings one limit in, of which other apps have *said* something. Returns what changed, in words."""
+    if said is None:
+        return [f"defined: {definition.name}"] if bring_in(session, app, definition) else []
+    owner, before, others = said
+    now = {**others, owner: before}
+    others = {other: each for other, each in now.items() if other != app and each != definition}
+    text = definition.text_with(others)
+    if bring_in(session, app, definition, text=text):
+        also = "".join(f"; the app {other} says {each.words}" for other, each in others.items())
+        return [f"defined: {definition.name} ({definition.words}{also})"]
+    if now.get(app, definition) != definition:
+        session.call("FBTASKS_LIMITS.NOTE_LIMIT", definition.name, text)
+    return []
+
+
+def bring_in(
+    session: Session, app: str, definition: LimitDefinition, *, only_new: bool = False, text: str | None = None
+) -> bool:
     """Brings one limit into the database. Returns whether it changed; with *only_new* a definition that is there stays.
+
+    *text* is what is kept of it, with what other apps say.
 
     One of a queue that says nothing takes back what was said before, and makes none.
     """
@@ -45,7 +71,7 @@ def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_ne
         return False
     row = (
         it.name, app, it.at_once, it.period, it.burst, int(it.in_order), int(it.stops), it.until, int(it.replaces),
-        it.quiet_ms, it.most_ms, it.lasts_ms, it.batch, it.wait_ms, it.text, it.hash, int(only_new),
+        it.quiet_ms, it.most_ms, it.lasts_ms, it.batch, it.wait_ms, text or it.text, it.hash, int(only_new),
     )  # fmt: skip
 
     def write(transaction: Transaction) -> bool:

@@ -29,6 +29,12 @@ class KnownLimits:
         self.queues: set[str] = set()
         """Queues with a limit of their own that was not looked for yet."""
 
+    def forget(self) -> None:
+        """Forgets what was found: the next connection may be to another database."""
+        self.queues.update(each.queue for each in self._definitions.values() if each.queue is not None)
+        self._limits.clear()
+        self._uses.clear()
+
     def of(self, calls: Iterable[Call]) -> Mapping[str, Owner]:
         """Returns the limits that *calls* have to pass. The queues of the calls are known to have them from here on.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from fbtasks.feature import Problem, Told
 from fbtasks.features.limits import store as admission
 from fbtasks.features.limits.definition import QUEUE, LimitOptions, define_limit, in_words, rate_text
 from fbtasks.features.limits.gates import lane_of
-from fbtasks.features.limits.store import Closed, Load, Row
+from fbtasks.features.limits.store import Closed, Load, Row, SaidTwice
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.holds import Hold, gate, let_in
 from fbtasks.queue.operations.choosing import choose
@@ -62,18 +62,27 @@ class LimitRow:
     keys: int
     """Keys of which a task is in or waits."""
     closed: list[ClosedKey] = field(default_factory=list)
+    says: dict[str, str] = field(default_factory=dict)
+    """Where several apps say something else of it: what each does, in words. What :attr:`app` says counts."""
 
 
 def list_limits(database: Database) -> list[LimitRow]:
     """Returns all limits; those that are not defined come last."""
 
     def read(session: Session) -> list[LimitRow]:
-        loads, closed = admission.loads(session), admission.closed(session)
-        shown = [_shown(row, loads.get(row.id, Load()), closed) for row in admission.read(session)]
+        loads, closed, twice = admission.loads(session), admission.closed(session), admission.said_twice(session)
+        shown = [
+            replace(_shown(row, loads.get(row.id, Load()), closed), says=_says(twice.get(row.id)))
+            for row in admission.read(session)
+        ]
         missing = [loads.get(number, Load(waiting=many)) for number, many in _unknown(session)]
         return shown + [LimitRow(state="undefined", **load._asdict()) for load in missing]
 
     return database.use(read)
+
+
+def _says(said: SaidTwice | None) -> dict[str, str]:
+    return {} if said is None else {app: each.words for app, each in {said.app: said.definition, **said.others}.items()}
 
 
 def _unknown(session: Session) -> list[tuple[int, int]]:
@@ -132,7 +141,8 @@ def _override(database: Database, name: str, change: Callable[[Row], Row]) -> Li
     def work(session: Session) -> LimitRow:
         session.run(write)
         row = _chosen(session, name)
-        return _shown(row, admission.loads(session).get(row.id, Load()), admission.closed(session))
+        shown = _shown(row, admission.loads(session).get(row.id, Load()), admission.closed(session))
+        return replace(shown, says=_says(admission.said_twice(session).get(row.id)))
 
     return database.use(work)
 
@@ -208,12 +218,24 @@ def describe_closed(name: str, key: ClosedKey | Closed) -> str:
     )
 
 
+def describe_said(says: Mapping[str, str]) -> str:
+    """Describes a limit of which several apps say something else: the first of *says* counts."""
+    (app, first), *others = says.items()
+    also = "".join(f"; the app {other} says {words}" for other, words in others)
+    return (
+        f"the app {app} says {first}, and that counts{also}. That of the app counts whose worker started last. Say the "
+        "same in all of them, or give the limits names of their own"
+    )
+
+
 def find_problems(session: Session) -> Iterator[Problem]:
     """Returns what is wrong with limits. A task that waits for its turn is no problem."""
     names = {row.id: row.name for row in admission.read(session)}
     for each in admission.closed(session):
         name = names.get(each.limit, "")
         yield Problem(describe_closed(name, each), f"limit {name}")
+    for number, said in admission.said_twice(session).items():
+        yield Problem(describe_said(_says(said)), f"limit {names.get(number, '')}", is_wrong=False)
     waited_for = {number for (number,) in session.read("waited_for")}
     # All that is held is counted only where something waits for what nobody has defined.
     for _, waiting in _unknown(session) if waited_for - names.keys() else ():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
 from fbtasks.database.values import as_utc
+from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.tasks.call import Owner
 
@@ -74,6 +75,23 @@ def read(reader: Session | Transaction) -> list[Row]:
     found = (Row(*row) for row in read("limits"))
     rows = [row._replace(in_order=bool(row.in_order), stops=bool(row.stops)) for row in found]
     return sorted(rows, key=lambda row: row.name)
+
+
+class SaidTwice(NamedTuple):
+    """A limit of which several apps say something."""
+
+    app: str
+    """The one that has defined it last, which counts."""
+    definition: LimitDefinition
+    others: Mapping[str, LimitDefinition]
+    """What the others say, by their names."""
+
+
+def said_twice(session: Session) -> dict[int, SaidTwice]:
+    """Returns the limits of which several apps say something else, by their numbers."""
+    return {
+        number: SaidTwice(app, *LimitDefinition.read(text)) for number, app, text in session.read("limits_said_twice")
+    }
 
 
 def loads(session: Session) -> dict[int, Load]:

@@ -82,7 +82,8 @@ class QueueRoom:
         return self._listener
 
     def close(self) -> None:
-        """Stops listening; calls that wait make a last attempt."""
+        """Stops listening, and forgets what the database has; calls that wait make a last attempt."""
+        self._known.clear()
         if self._listener is not None:
             self._listener.close()
 

@@ -23,7 +23,7 @@ def _numbered(row: SourceRow) -> str:
 
 
 _SOURCE: Final[list[Column]] = [
-    ("TASK", "word", lambda r: r.name or "-"),  # whole, for the commands that take it
+    ("TASK", "key", lambda r: r.name or "-"),  # whole, for the commands that take it
     column("SOURCE", "name"),
     ("STATE", "word", _state),
 ]

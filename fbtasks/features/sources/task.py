@@ -62,6 +62,11 @@ def define_fed(app: FBTasks, source: type[Source], what: str, given: Mapping[str
             f"expires={options.expires!r} is for calls and for rows of polled tables: a change or an event is handled, "
             "however late. Leave it out, and compare the time of what the function is given."
         )
+    if options.aliases:
+        raise TaskDefinitionError(
+            f"aliases={options.aliases!r} are for calls, and a subscription goes by the name of its task. Leave "
+            "them out, and keep the name of a task that a source feeds with name=."
+        )
     if options.serializer is not None and options.ignore_result:
         raise TaskDefinitionError(
             f"serializer={options.serializer!r} has no effect: what comes from a source is JSON, and results are not "

@@ -37,6 +37,11 @@ class Workflows(Feature):
         self._owners: dict[str, Owner] = {}
         """What holds back steps of workflows in the places of tasks, by the names that their gates have."""
 
+    def close(self) -> None:
+        """Forgets what the database is known to have."""
+        self._group_queues.clear()
+        self._owners.clear()
+
     def enqueue(self, plan: Plan, using: Any = None) -> int:
         """Writes *plan* as other calls are written. Returns the database's number of its node 0."""
         batch = Batch(plan.nodes)

@@ -32,7 +32,7 @@ def _step(line: Line) -> str:
 @click.argument("task_id", metavar="ID")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), help="At most so many lines.")
 def workflow(command: Command, task_id: str, limit: int | None) -> None:
-    """The workflow that a task is part of, as a tree."""
+    """The workflow of a task or a group, as a tree."""
     asked, nodes = service.find_workflow(command.database, task_id)
     if command.as_json:
         print_json_list(nodes[:limit])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fbtasks.features.workflows.plan import Follows, Link, Plan
 from fbtasks.run.eager import EagerResult, run_eagerly
 from fbtasks.states import State
+from fbtasks.system.showing import kind_of
 from fbtasks.tasks.call import Call, Input, Stored
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class _EagerPlan:
         self._note(node, run_eagerly(self._app, call, inputs))
 
     def _cancel(self, node: int, call: Call, cause: Input, *, in_group: bool) -> None:
-        why = f"a task that it follows failed: {cause.error_type}: {cause.message}"
+        why = f"a task that it follows failed: {kind_of(cause.error_type)}: {cause.message}"
         failed = Stored(state=State.FAILED, try_count=0, error_type="fbtasks.errors.ChordError", error_msg=why)
         ended = failed if in_group else Stored(state=State.CANCELLED, try_count=0, error_msg=why)
         result = EagerResult(call.task_id or str(uuid.uuid4()), self._app, ended)

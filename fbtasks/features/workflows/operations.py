@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
 from fbtasks.features.workflows import store as flows
 from fbtasks.features.workflows.store import NodeRow as NodeRow
-from fbtasks.queue.operations.tasks import find_number
+from fbtasks.firebird.session import Session
+from fbtasks.queue import results
 
 ON_FAILURE: Final = "on failure"
 MANY: Final = 10
 """Equal lines that are all shown."""
+MOST: Final = 100
+"""Characters of the id of a group that was saved."""
 _FIRST: Final = 2
 """How many of more than those are."""
 
@@ -28,16 +33,57 @@ class Line(NamedTuple):
     """How many more there are that are like this node, which stands for them; 0: it is the line of the node itself."""
 
 
-def find_workflow(database: Database, task_id: str) -> tuple[int, list[NodeRow]]:
-    """Returns the number of a task, and all nodes of the workflow that it is part of, by their numbers.
+def find_workflow(database: Database, node_id: str) -> tuple[int, list[NodeRow]]:
+    """Returns the number of a task or a group, and all nodes of the workflow that it is part of, by their numbers.
 
-    A task alone is one. Raises :class:`TaskNotFound`.
+    A task alone is one. Of a group that nothing follows the database knows the members when it was saved. Raises
+    :class:`TaskNotFound`.
     """
-    number = find_number(database, task_id)
-    rows = database.use(lambda session: session.run(lambda t: t.rows("FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW", number)))
-    if not rows:
-        raise TaskNotFound(f"there is no task {task_id!r}.")
-    return number, sorted(map(flows.node_row, rows), key=lambda row: row.id)
+    number, nodes = database.use(lambda session: _find(session, node_id))
+    return number, sorted(nodes.values(), key=lambda row: row.id)
+
+
+def _find(session: Session, node_id: str) -> tuple[int, dict[int, NodeRow]]:
+    number = results.find_id(session, node_id)
+    nodes = {} if number is None else _nodes(session, number)
+    if number is not None and nodes and (nodes[number].name is not None or nodes[number].kind == "group"):
+        return number, nodes
+    saved = session.read("group_saved", node_id, more=" ") if len(node_id) <= MOST else []
+    if saved:
+        return _saved(session, json.loads(bytes(saved[0][0])))
+    raise TaskNotFound(
+        f"there is no task and no group {node_id!r:.120}. A group that no task follows is known by its id while what "
+        "save() of its GroupResult has written is kept; else ask for one of its tasks."
+    )
+
+
+def _nodes(session: Session, number: int) -> dict[int, NodeRow]:
+    """Returns the nodes of the workflow that a node is part of."""
+    found = session.run(lambda t: t.rows("FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW", number))
+    return {row.id: row for row in map(flows.node_row, found)}
+
+
+def _saved(session: Session, saved: list[Any]) -> tuple[int, dict[int, NodeRow]]:
+    """Returns the number of a group as it was *saved*, and the nodes of its members' workflows, in the group."""
+    number, members = int(saved[0]), saved[1]
+    nodes: dict[int, NodeRow] = {}
+    own: list[NodeRow] = []
+    for place, member in enumerate(members):
+        if isinstance(member, list):
+            at, more = _saved(session, member)
+            nodes |= more
+        else:
+            found = results.find_id(session, member)
+            if found is None:  # it had an id of its caller's, and is not known any more
+                continue
+            at = found
+            if at not in nodes:
+                nodes |= _nodes(session, at)
+        nodes[at] = replace(nodes[at], group=number, number=place)
+        own.append(nodes[at])
+    state = flows.group_state([each.state for each in own])
+    nodes[number] = NodeRow(number, "group", None, state, None, None, None, None)
+    return number, nodes
 
 
 def outline(nodes: Sequence[NodeRow]) -> list[Line]:

@@ -288,6 +288,14 @@ def node_row(row: Sequence[Any]) -> NodeRow:
     )  # fmt: skip
 
 
+def group_state(members: Iterable[str]) -> str:
+    """Returns the state of a group that is written nowhere, by those of its *members*."""
+    states = set(members)
+    if states & {"failed", "cancelled"}:
+        return "failed"
+    return "done" if states <= {"succeeded", "gone", "done"} else "open"
+
+
 def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool) -> tuple[int, bool]:
     """Cancels tasks that wait, and asks the workers of those that run. Returns how many, and whether some are left.
 

@@ -52,7 +52,7 @@ def keep_others_out(connections: Iterable[Any]) -> bool:
                 watchdog.forget_cancel(connection)
         return True
     _let_in(interfaces.iVersioned, None)
-    _skip_unloading()
+    skip_unloading()
     return False
 
 
@@ -112,7 +112,7 @@ def _is_in(frame: FrameType | None, places: tuple[str, ...]) -> bool:
     return False
 
 
-def _skip_unloading() -> None:
+def skip_unloading() -> None:
     """Ends the process with its status before any library is unloaded, and without a shutdown of the engine."""
     from firebird.driver import core
 

@@ -33,6 +33,7 @@ _PAGE_DENIED: Final = re.compile(r"\bpage \d+, page type \d+ lock (?:conversion 
 _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
+_PRIVILEGE: Final = {335545112}
 # What a procedure raises by EXCEPTION; and those of the schema: the caller's role does not allow it, a queue is full, a
 # workflow or a unique call is refused.
 # The lines of a message begin with "-", and where it was raised comes last. To a connection only ON CONNECT does so.
@@ -58,6 +59,8 @@ _METADATA: Final = 335544351
 # "Database already opened with engine instance, incompatible with current": the lock on the file is another engine's.
 _OTHER_ENGINE: Final = {335545107}
 _FILE: Final = {335544344, 335544375}
+_WRITE: Final = {335544737}
+_NO_ROOM: Final = "operating system directive fallocate failed"
 # The whole database is read-only: by its mode, or since it is a replica.
 _READ_ONLY_DATABASE: Final = {335544765}
 # One that has no name yet, or one of its names.
@@ -71,7 +74,12 @@ _PLACE: Final = {335544831}
 _CHARSET: Final = {335544509, 335544854}
 # A plugin, such as the engine, or ICU could not be loaded.
 _LIBRARY: Final = {335545004, 335545167}
+# Of gbak: there is such a database already; what is restored is no backup, or ends before its end.
+_THERE: Final = {336330766}
+_NO_BACKUP: Final = {336330797, 336330972}
+_GBAK_ENDS: Final = " -Exiting before completion due to errors"
 _GRANT: Final = "Who owns the database can allow it: fbtasks grant ROLE USER"
+_GRANT_CREATE: Final = "SYSDBA can allow it: GRANT CREATE DATABASE TO USER NAME"
 _DRIVERS: Final = {"firebird", "builtins", "ctypes", "decimal", "struct"}
 """Where the errors that the driver raises come from: beside its own, those of what it converts values with."""
 
@@ -85,7 +93,7 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
     if not _is_drivers(error, connecting):
         raise error
     codes = set(getattr(error, "gds_codes", None) or ())
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()).removesuffix(_GBAK_ENDS)
     where = str(url) if url else "the database"
     if isinstance(error, UnicodeEncodeError):
         return StatementRefused(
@@ -94,10 +102,22 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
         )
     if isinstance(error, OSError):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). {_advice(error, url)}")
+    if codes & _THERE:
+        return StatementRefused(
+            f"{where} is there already, and is not overwritten. Name another one; or delete it on the server, if a "
+            "restore that was cut has left it."
+        )
+    if codes & _NO_BACKUP:
+        return StatementRefused(
+            f"{where}: the file is no backup, or not a whole one ({text}). Use another one. A database file is none: "
+            "it is used as it is."
+        )
     if codes & _LIBRARY and (advice := libraries.explain()):
         return EngineError(advice)
     if connecting and codes & _CHARSET:
         return ConfigurationError(f"{where} cannot be opened ({text}). Correct charset, or leave it out for UTF8.")
+    if (codes & _WRITE or _NO_ROOM in text) and not _TEMPORARY_FILE.search(text):
+        return DatabaseUnavailable(f"{where} cannot be written ({text}). Make room on its disk.")
     if codes & (_FILE | _PLACE) and url is not None and url.rooted is not None:
         return DatabaseUnavailable(
             f"{where} cannot be opened ({text}). A path on the server has a slash of its own: {url.rooted}"
@@ -105,7 +125,12 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
     if codes & _LOGIN:
         return AuthenticationError(f"{where} does not accept this user and password. Correct the URL.")
     if codes & _PERMISSION:
-        return AuthenticationError(f"{where}: the user may not do this: {text}. {_GRANT}")
+        advice = _GRANT_CREATE if "access to DATABASE" in text else _GRANT
+        return AuthenticationError(f"{where}: the user may not do this: {text}. {advice}")
+    if codes & _PRIVILEGE:
+        return AuthenticationError(
+            f"{where}: the user may not do this: {text}. Use the login of SYSDBA or of the owner."
+        )
     if codes & _EXCEPTION and (own := _OWN.search(text)):
         name, said = own.groups()
         if name == "QUEUE_FULL":

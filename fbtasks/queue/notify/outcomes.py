@@ -298,4 +298,4 @@ class OutcomeReader:
 
 def closed(id: str) -> DatabaseUnavailable:
     """The error of a wait during which the app was closed."""
-    return DatabaseUnavailable(f"the app was closed while task {id} was waited for; the task goes on.")
+    return DatabaseUnavailable(f"the app was closed while task {id} was waited for. Its task is left as it is.")

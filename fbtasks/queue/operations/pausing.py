@@ -97,7 +97,7 @@ def _set(
 
 
 def _check_name(session: Session, name: str, app: FBTasks | None) -> None:
-    names = {*processes.task_names(session), *paused_names(session)}
+    names = {*processes.task_names(session, alive=False), *paused_names(session)}
     if name in names or session.read("is_live", name)[0][0]:
         return
     names.update(() if app is None else app.tasks)

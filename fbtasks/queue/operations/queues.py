@@ -60,6 +60,11 @@ def described(database: Database, session: Session, rows: Iterable[QueueRow]) ->
     return found
 
 
+def list_beside(database: Database) -> list[str]:
+    """Returns sentences on what else the database holds that others than workers run."""
+    return database.use(lambda session: [each for feature in database.features for each in feature.beside(session)])
+
+
 def get_statistics(
     database: Database, window: timedelta, queue: str | None = None, app: FBTasks | None = None
 ) -> Statistics:

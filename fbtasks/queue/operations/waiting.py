@@ -1,4 +1,4 @@
-"""Why a task that waits does not run, in words, and what to do about it."""
+"""Why a task does not run, in words, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fbtasks.database.database import Database
+from fbtasks.errors import StatementRefused
 from fbtasks.feature import Told
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
@@ -15,7 +16,8 @@ from fbtasks.queue.operations.pausing import how_to_resume, paused_names
 from fbtasks.queue.operations.queues import QueueRow, described
 from fbtasks.queue.register import processes
 from fbtasks.states import State
-from fbtasks.tasks.call import TaskRow
+from fbtasks.system.showing import count
+from fbtasks.tasks.call import TaskRow, WorkerRow
 
 _TO_RUN: Final = (State.READY, State.HELD, State.PARKED)
 """The states of tasks that wait for their queue as well."""
@@ -30,18 +32,73 @@ def hold_names(database: Database, session: Session, found: Collection[Hold]) ->
 
 
 def look(database: Database, session: Session, row: TaskRow) -> tuple[list[str], list[str], dict[str, tuple[str, Any]]]:
-    """Returns what a held task waits for, why a waiting one does not run, and facts of features about a task."""
+    """Returns what a held task waits for, why one that has not ended does not run, and facts of features about it."""
     if row.state is State.SCHEDULED and row.start_time <= results.now(session):
         row = replace(row, state=State.READY)  # as soon as a worker looks at it
     held = holds(session, [row.id]).get(row.id, []) if row.state is State.HELD else []
     queue = QueueRow(queue=row.queue)
+    workers = processes.workers(session) if row.state in (*_TO_RUN, State.RUNNING) else []
     if row.state in _TO_RUN:
-        queue = replace(queue, workers=processes.serving(processes.workers(session))[row.queue])
+        queue = replace(queue, workers=processes.serving(workers)[row.queue])
         queue = described(database, session, [queue])[row.queue]
     told = [feature.describe(session, row, held, queue) for feature in database.features]
     names = hold_names(database, session, held)
     facts = {name: fact for each in told for name, fact in each.facts.items()}
-    return [names[hold] for hold in held], list(_why(session, row, queue, told)), facts
+    dead = list(_dead(row, workers)) if row.state is State.RUNNING else []
+    return [names[hold] for hold in held], dead + list(_why(session, row, queue, told)), facts
+
+
+def tell(database: Database, task: str) -> str:
+    """Says what is known of a task that has not ended, in a sentence without a full stop.
+
+    A user of a server who may only enqueue is told the state.
+    """
+
+    def read(session: Session) -> str:
+        number = results.find_id(session, task)
+        found = None if number is None else results.state(session, number)
+        if number is None or found is None:
+            return (
+                "the database knows no task of this id: it is not committed yet, was pruned, or succeeded with "
+                "ignore_result; or it is a task of another user"
+            )
+        try:
+            row = results.find(session, results.answering(session, number))
+            if row is not None:
+                return _told(row, *look(database, session, row)[:2])
+        except StatementRefused:  # its user may not see more
+            pass
+        return f"it is {found[0].name.lower()}"
+
+    return database.use(read)
+
+
+def _told(row: TaskRow, waits_for: list[str], why: list[str]) -> str:
+    if row.state is State.RUNNING and not why:
+        since = "" if row.claim_time is None else f" since {row.claim_time:%Y-%m-%d %H:%M:%S} UTC"
+        return f"it runs on worker {row.worker}{since}"
+    said = f"it is {row.state.name.lower()}"
+    if row.state is State.SCHEDULED:
+        said += f" for {row.start_time:%Y-%m-%d %H:%M:%S} UTC"
+    if waits_for:
+        said += f" by {waits_for[0]}"
+    if why and row.state is State.PARKED:  # which they say
+        return "; ".join(why)
+    if why:
+        return f"{said}, and {'; '.join(why)}"
+    where = f" in the queue {row.queue}" if row.state is State.READY else ""
+    return f"{said}, and its turn{where} has not come" if row.state in (State.READY, State.HELD) else said
+
+
+def _dead(row: TaskRow, workers: Collection[WorkerRow]) -> Iterator[str]:
+    """Why a task that is claimed runs no longer: its worker is dead, and no other one has taken it back."""
+    if any(worker.alive for worker in workers if worker.name == row.worker):
+        return
+    what = "its worker is not registered" if row.worker is None else f"its worker {row.worker} is dead"
+    if left := sum(worker.alive for worker in workers):
+        yield f"{what}. It runs again when another one has found that out ({count(left, 'worker')} left)"
+    else:
+        yield f"{what}, and no other one is alive to take it back. Start one: fbtasks worker -A MODULE -Q {row.queue}"
 
 
 def _why(session: Session, row: TaskRow, queue: QueueRow, told: list[Told]) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fbtasks.database.database import Database
+from fbtasks.database.migrate import check_identity
+from fbtasks.errors import ForeignDatabaseError
 from fbtasks.feature import Asked, Problem
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
@@ -30,11 +32,14 @@ class Health:
     """What is wrong for features, by their names."""
     remarks: list[Problem]
     """What they have to say that is no problem."""
+    copy: str | None = None
+    """Why no worker runs the tasks, when the database was restored or moved, and not adopted."""
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
-        return bool(self.workers) and not (self.unserved or self.unknown or self.overdue or any(self.problems.values()))
+        wrong = self.copy or self.unserved or self.unknown or self.overdue or any(self.problems.values())
+        return bool(self.workers) and not wrong
 
 
 def list_workers(database: Database) -> list[WorkerRow]:
@@ -49,7 +54,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
     """
 
     def read(session: Session) -> Health:
-        alive = [worker for worker in processes.workers(session) if worker.lease_left > 0]
+        alive = [worker for worker in processes.workers(session) if worker.alive]
         serving, heads = processes.serving(alive), results.heads(session)
         since = {name: moment for name, state, moment in heads if state is State.READY}
         names = {*serving, *(name for name, *_ in heads)}
@@ -64,16 +69,27 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         waiting = {name for name, state, _ in heads if state in (State.READY, State.HELD)}
         asked = Asked(max_age, max_lag, now, rows, waiting)
         found = {feature.name: list(feature.problems(session, asked)) for feature in database.features}
+        told = () if alive else (each for feature in database.features for each in feature.beside(session))
+        beside = [Problem(each, is_wrong=False) for each in told]
         return Health(
             workers=len(alive),
             unserved=sorted(waiting - serving.keys()),
             unknown=_unknown(session),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             problems={name: [each for each in some if each.is_wrong] for name, some in found.items()},
-            remarks=[each for some in found.values() for each in some if not each.is_wrong],
+            remarks=[each for some in found.values() for each in some if not each.is_wrong] + beside,
+            copy=_copy(session),
         )
 
     return database.use(read)
+
+
+def _copy(session: Session) -> str | None:
+    try:
+        check_identity(session)
+    except ForeignDatabaseError as error:
+        return str(error)
+    return None
 
 
 def _unknown(session: Session) -> list[tuple[str, str]]:

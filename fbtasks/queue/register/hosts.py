@@ -23,6 +23,8 @@ def host_name() -> str:
     return f"{socket.gethostname()}/{pid_namespace() or _UNKNOWN}"
 
 
+LONGEST: Final = 255
+"""Characters of the name of a host that the register keeps."""
 ENDED: Final = -1
 
 
@@ -49,6 +51,11 @@ def is_gone(pid: int, started: int) -> bool:
     except PermissionError:
         pass  # of another user, and alive
     return start_ticks(pid) not in (0, started)
+
+
+def is_known_gone(host: str, pid: int, started: int) -> bool:
+    """Whether a process of the register is one of this host, and has ended."""
+    return host == host_name()[:LONGEST] and is_gone(pid, started)
 
 
 def lives(pid: int, started: int) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple
+from urllib.parse import quote, unquote
 
 from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.register import hosts
 from fbtasks.queue.shares import queue_in
 from fbtasks.tasks.call import HeartbeatReply, Neighbour, WorkerRow
 
@@ -47,21 +50,28 @@ def register(
 
     Tasks that are still claimed as *former*, which is not registered any more, are claimed by this worker then. What
     came back more than *delivery_limit* times is not delivered to this consumer (None: any number of times). *features*
-    are the names of those of other distributions that it has, each between spaces.
+    are the names of those of other distributions that it has, each between spaces: see :func:`features_and_app`.
     """
-    identity = kind, host[:255], pid, pid_start, int(lease * 1000)
+    identity = kind, host[: hosts.LONGEST], pid, pid_start, int(lease * 1000)
     worker = name and name[:255], ",".join(queues), pool, concurrency, version, "\n".join(tasks)
     return int(transaction.call("FBTASKS_WORKER.REGISTER", *identity, *worker, delivery_limit, former, features))
 
 
-def task_names(session: Session) -> set[str]:
-    """Returns the names of the tasks that registered workers know."""
-    return {name for (names,) in session.read("worker_tasks") for name in (names or "").split("\n") if name}
+def task_names(session: Session, *, alive: bool = True) -> set[str]:
+    """Returns the names of the tasks that workers know which are alive; with *alive* false all that are registered."""
+    return {name for names in _of_workers(session, "worker_tasks", alive) for name in names.split("\n") if name}
 
 
 def features(session: Session) -> set[str]:
-    """Returns the names of the features of other distributions that registered workers have."""
-    return {name for (names,) in session.read("worker_features") for name in names.split()}
+    """Returns the names of the features of other distributions that workers have which are alive."""
+    return {name for names in _of_workers(session, "worker_features", True) for name in names.split()}
+
+
+def _of_workers(session: Session, query: str, alive: bool) -> Iterable[str]:
+    """Returns what the workers have that are *alive*, or all of them."""
+    for found, host, pid, start, leased in session.read(query):
+        if found and (not alive or (leased and not hosts.is_known_gone(host, pid, start))):
+            yield found
 
 
 def namesakes(session: Session, name: str, process_id: int) -> list[tuple[str, int, int]]:
@@ -120,16 +130,35 @@ def kill_connection(transaction: Transaction, process_id: int, *, awake: float) 
 
 
 def serving(rows: Iterable[WorkerRow]) -> Counter[str]:
-    """How many of the workers serve each queue. One whose lease is over serves none."""
-    return Counter(queue for row in rows if row.lease_left > 0 for queue in row.queues)
+    """How many of the workers serve each queue. One that is dead serves none."""
+    return Counter(queue for row in rows if row.alive for queue in row.queues)
 
 
 def workers(session: Session) -> list[WorkerRow]:
     """All registered workers, the oldest first."""
     found = []
-    for *facts, shares, started, age, left, draining, version, running, begun, busy in session.read("workers"):
+    for *facts, shares, started, age, left, draining, version, running, begun, busy, had in session.read("workers"):
         named = shares.split(",")
         times = as_utc(started), age / 1000, left / 1000
         latest = draining, version, running, begun, busy and busy / 1000
-        found.append(WorkerRow(*(*facts, tuple(map(queue_in, named)), *times, *latest, tuple(named))))
+        row = WorkerRow(*(*facts, tuple(map(queue_in, named)), *times, *latest, tuple(named)))
+        found.append(replace(row, app=_app_in(had), ended=hosts.is_known_gone(row.host, row.pid, row.pid_start)))
     return found
+
+
+# The register has no column for the app of a worker: it stands among the names of its features, which have no '='.
+_APP: Final = "app="
+_ROOM: Final = 900
+"""Characters of the register for the name of an app; the rest of its column is for features."""
+
+
+def features_and_app(features: str, app: str) -> str:
+    """Returns what a worker has, as it is registered: the names of its *features*, and that of its *app*."""
+    while len(written := quote(app, safe="")) > _ROOM:
+        app = app[:-1]
+    return f"{features} {_APP}{written} "
+
+
+def _app_in(features: str) -> str | None:
+    found = (word.removeprefix(_APP) for word in features.split() if word.startswith(_APP))
+    return next(map(unquote, found), None)

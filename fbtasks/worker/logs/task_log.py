@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fbtasks.system.showing import shorten
+from fbtasks.system.showing import kind_of, shorten
 from fbtasks.tasks.call import (
     Cancelled,
     Claim,
@@ -29,20 +29,28 @@ LONGEST_TRACE: Final = 6_000
 """Characters that the log has of a traceback. The whole is in the database."""
 
 
-def log_stale(claim: Claim, stands: int) -> None:
+def log_stale(finished: Finished, stands: int) -> None:
     """Says that an outcome was dropped; *stands* is the claim that the task has now, 0 when it has none."""
+    claim, what = finished.claim, ""
+    match finished.outcome:  # no other line says so
+        case Crashed(message):
+            what = f" It was that {message}."
+        case Failed(error_type, message):
+            what = f" It was {kind_of(error_type)}: {one_line(message)}"
     if stands:
         logger.warning(
-            "The outcome of task %s came too late and was dropped: its claim is %d now, not %d.",
+            "The outcome of task %s came too late and was dropped: its claim is %d now, not %d.%s",
             claim.label,
             stands,
             claim.claim_id,
+            what,
         )
     else:
         logger.warning(
-            "The outcome of task %s was dropped: claim %d has ended, by an outcome recorded before or a rescue.",
+            "The outcome of task %s was dropped: claim %d has ended, by an outcome recorded before or a rescue.%s",
             claim.label,
             claim.claim_id,
+            what,
         )
 
 
@@ -53,7 +61,8 @@ def log_outcome(finished: Finished) -> None:
         case Succeeded():
             _say(logging.INFO, claim, "succeeded in %.3f s.", elapsed)
         case Failed(error_type, message, trace):
-            _say(logging.ERROR, claim, "failed in %.3f s: %s: %s", elapsed, error_type, one_line(message), trace=trace)
+            error = f"{kind_of(error_type)}: {one_line(message)}"
+            _say(logging.ERROR, claim, "failed in %.3f s: %s", elapsed, error, trace=trace)
         case Requeue(Reason.RETRY, delay, message):
             _say(logging.WARNING, claim, "is tried again in %.1f s after: %s", delay, one_line(message))
         case Requeue(Reason.SNOOZE, delay):

@@ -17,7 +17,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import HeartbeatTimeout, TimeLimitExceeded
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.run.invocation import invocation_of
-from fbtasks.system.showing import name_of
+from fbtasks.system.showing import kind_of, name_of
 from fbtasks.tasks.call import RELEASED, Claim, Crashed, Failed, Finished, Outcome, Reason, Requeue, Said, Several
 from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.pools.base import Executor
@@ -28,6 +28,7 @@ from fbtasks.worker.pools.wire import Ended, Reported
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks, Task
+    from fbtasks.worker.pools.processes import Process
 
 logger = logging.getLogger(__name__)
 _RNG: Final = random.Random()  # noqa: S311  # jitter, not a secret
@@ -274,10 +275,7 @@ class ChildExecutor(Executor):
             if child.ready and not child.running:
                 child.hang_up()
                 idle.append(child)
-        until = clock.monotonic() + _LEISURE
-        for child in idle:
-            while not child.process.wait(_GLANCE) and clock.monotonic() < until and not hurry():
-                pass
+        _wait_for_idle([child.process for child in idle], hurry)
         for child in [*self._children]:
             self._end(child, killed=True)
         done = [*self._ended, *(Finished(claim, RELEASED) for claim in self.take_back())]
@@ -370,7 +368,6 @@ class ChildExecutor(Executor):
             elif killed or not child.ready or task not in to_blame:
                 outcome = RELEASED
             else:
-                logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
                 outcome = self._crash(how, len(to_blame) - 1)
             if run.outcome is None:
                 outcome = self._ended_by(child, run, outcome)
@@ -420,10 +417,8 @@ class ChildExecutor(Executor):
         if run.outcome is not None:
             self._lose_patience(child, run)
         elif now >= run.since + run.hard:
-            logger.error("%s is stopped at its time_limit.", run)
             self._stop(child, run, TimeLimitExceeded(f"it was stopped at its time_limit of {run.hard:g} s"))
         elif now >= run.silent_at:
-            logger.error("%s is stopped: it has not said for %g s that it is at work.", run, run.quiet)
             timeout = f"its heartbeat_timeout of {run.quiet:g} s"
             error = HeartbeatTimeout(f"it was stopped, since it had not called self.heartbeat() for {timeout}")
             self._stop(child, run, error)
@@ -474,6 +469,22 @@ class ChildExecutor(Executor):
         self._take_back(child)
 
 
+def _wait_for_idle(processes: Sequence[Process], hurry: Callable[[], bool]) -> None:
+    """Waits for the end of idle children, up to :data:`_LEISURE` for all together. Says so when it takes long."""
+    began = clock.monotonic()
+    said = False
+    for process in processes:
+        while not process.wait(_GLANCE) and clock.monotonic() < began + _LEISURE and not hurry():
+            if not said and clock.monotonic() > began + _LEISURE / 10:
+                said = True
+                logger.warning(
+                    "Waiting up to %g s for the end of child processes that run no task (pid %s): one that they have "
+                    "run has left a thread or an exit handler. A second signal stops them.",
+                    _LEISURE,
+                    ", ".join(str(each.pid) for each in processes if not each.ended),
+                )
+
+
 def _stopped(task: Task[..., object], claim: Claim, step: int, error: TimeLimitExceeded) -> Outcome:
     """Returns the outcome of *claim*, stopped for *error* in its call number *step*: a retry where its task says so."""
     if claim.members:
@@ -483,4 +494,4 @@ def _stopped(task: Task[..., object], claim: Claim, step: int, error: TimeLimitE
     kind = name_of(type(error))
     if delay is None:
         return Failed(kind, str(error))
-    return Requeue(Reason.RETRY, delay, f"{kind}: {error}", kind)
+    return Requeue(Reason.RETRY, delay, f"{kind_of(kind)}: {error}", kind)

@@ -4,6 +4,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
+from support.programs import command_line
 from support.publishing import published
 from support.sql import execute, held, one, table_reads
 
@@ -540,3 +541,25 @@ def test_a_declaration_counts_up_to_a_hundred(store):
     assert store.declare_queue(QueueSpec("q"), None).waiting == 100
     assert store.waiting("q") == 201
     assert not store.drop_queue("q", 0, 1, None)
+
+
+def test_who_looks_at_the_database_is_told_of_the_queues_of_celery(store, app, capsys):
+    def told(*command):
+        capsys.readouterr()
+        command_line(*command, "--url", str(app.settings.url))
+        out, err = capsys.readouterr()
+        return out.splitlines()[-1], err
+
+    said = "Queues of Celery, whose messages its own workers run (celery -A MODULE worker): "
+    assert told("inspect", "ready") == ("Nothing waits.", "")
+    store.use(store.consumer(), "celery", store.queue("celery"))
+    store.queue("mail")
+    store.queue("celeryev.7", expires=60_000)
+    for _ in range(3):
+        store.put("celery")
+    said += "celery: 3 messages, 1 consumer; mail: 0 messages, no consumer"
+    for command in ("queues", "workers", "ready", "active"):
+        assert told("inspect", command)[0].startswith(said)
+    out, err = told("health")
+    assert out == "no worker is alive"
+    assert err.startswith(said)

@@ -1,5 +1,7 @@
 """What an operator is shown of sources: lanes that stand still, what waits behind them, and why changes wait."""
 
+from datetime import timedelta
+
 import pytest
 from support.draining import drain
 from support.programs import command_line
@@ -8,6 +10,7 @@ from support.sql import NOW, execute
 
 from fbtasks.database.packages import queries
 from fbtasks.features.sources import managing as service
+from fbtasks.queue import results
 from fbtasks.queue.operations import queues
 from fbtasks.queue.operations.workers import get_health
 
@@ -131,6 +134,67 @@ def test_a_command_has_a_line_of_its_own_and_a_name_is_whole(app, url, capsys):
     assert line.startswith(f"{name}  T ")
     assert said[-1] == f"    fbtasks inspect failed --name {name}"
     assert [each for each in said[:-1] if len(each) > 80 and name not in each] == []
+
+
+def test_subscriptions_are_readable_at_80_columns(app, url, capsys, monkeypatch):
+    """No name is cut: that of the task has a line of its own where one line would not do."""
+    name = "shop.orders.handlers.send_the_receipt"
+    app.on_change("CUSTOMER_ORDERS", insert=True, name=name, queue="confirmations")(id)
+    execute(app, "CREATE TABLE CUSTOMER_ORDERS (ID INTEGER NOT NULL PRIMARY KEY)")
+    apply(app)
+    app.close()
+
+    def printed(*command):
+        capsys.readouterr()
+        command_line(*command, "--url", url)
+        return capsys.readouterr().out.splitlines()
+
+    for command in (["subscriptions", "list"], ["inspect", "sources"]):
+        wide = printed(*command)
+        assert name in wide[1].split()
+        monkeypatch.setenv("COLUMNS", "80")
+        narrow = printed(*command)
+        monkeypatch.delenv("COLUMNS")
+        assert (narrow[0], narrow[2]) == ("TASK", name)
+        assert max(map(len, narrow)) <= 80
+        facts = [each for each in wide[1].split("  ") if each and each != name and not each.endswith("ago")]
+        assert all(each.strip() in narrow[3] for each in facts), narrow[3]
+        assert "CUSTOMER_ORDERS" in narrow[3]
+
+
+def test_events_without_a_key_are_counted_as_taken(app):
+    """They become tasks when they are raised: their sources do not see them."""
+    fails = []
+
+    @app.on_event("order.paid", name="mail", ignore_result=False)
+    def mail(event):
+        """Keeps its result."""
+
+    @app.on_event("order.paid", name="book", max_retries=0)
+    def book(event):
+        if event.data in fails:
+            raise ValueError(event.data)
+
+    apply(app)
+
+    def taken():
+        return {each.name: each.taken for each in inspected(app)}
+
+    for number in range(5):
+        app.raise_event("order.paid", number)
+    assert taken() == {"mail": 5, "book": 5}
+    fails.append(3)
+    drain(app)
+    assert taken() == {"mail": 5, "book": 5}
+    app.raise_event("order.paid", 5, order_key="a")
+    drain(app)
+    app.raise_event("order.paid", 6)
+    execute(app, "DELETE FROM QUEUE_HISTORY WHERE STATE = 10")
+    assert taken() == {"mail": 7, "book": 7}
+    with app.database.session() as session:
+        assert [(each.queue, each.succeeded, each.failed) for each in results.stats(session, timedelta(1))] == [
+            ("default", 11, 1)
+        ]
 
 
 def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):

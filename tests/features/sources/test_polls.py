@@ -595,9 +595,9 @@ def test_a_row_that_cannot_be_read_fails_alone(app, handler, shape):
     assert said == f"a row of 'INBOX' cannot be read (key: {key}): Malformed string"
     assert '"A":{"__type__":"base64","__value__":"Yf8i"}' in payload  # also of a row that is deleted nothing is lost
     if "and status" in shape or "wide status" in shape:
-        assert rows(app, "SELECT TRIM(S), ERR FROM INBOX WHERE ID = 2") == [("E", "fbtasks.errors.Seria")]
+        assert rows(app, "SELECT TRIM(S), ERR FROM INBOX WHERE ID = 2") == [("E", "SerializationError: ")]
     elif shape in ("ids, hard delete", "sequence, hard delete"):
-        assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "fbtasks.errors.Seria")]
+        assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "SerializationError: ")]
     assert poller.look() == polling.Looked(room=100)
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
 
@@ -920,10 +920,9 @@ def test_other_marks_of_rows_make_another_poll_and_the_former_is_brought_to_its_
         assert worker.look(session, 5) == 0  # the former one has a task of that table
     assert statuses(app) == {"d1": "T", "d2": "R"}
     drain(changed)
-    drain(changed)
-    assert (handler.seen, statuses(app)) == (["d1", "d2"], {"d1": "D", "d2": "D"})
     assert [row.ends for row in listed(app)] == [True, False]
-    steps(changed)
+    drain(changed)  # which deploys first, and finds that the former one has come to its end
+    assert (handler.seen, statuses(app)) == (["d1", "d2"], {"d1": "D", "d2": "D"})
     assert [row.ends for row in listed(app)] == [False]
 
 

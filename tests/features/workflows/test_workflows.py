@@ -489,6 +489,37 @@ def test_a_workflow_is_shown_as_a_tree(app, url, steps, capsys):
     assert command_line("inspect", "awaiting", "--url", url) == 0
 
 
+def test_a_workflow_is_found_by_the_id_of_a_group(app, url, steps, capsys):
+    """By that of one that a task follows; and of one that nothing follows, which is saved, with the groups in it."""
+    add, boom = steps.add, steps.boom
+
+    def shown(id):
+        assert command_line("inspect", "workflow", id, "--url", url) == 0
+        return [" ".join(line.split()[1:3]) for line in capsys.readouterr().out.splitlines()[1:]]
+
+    followed = group(add.s(1, 2) | add.s(3), add.s(4, 5)) | steps.total.s()
+    result = followed.delay()
+    assert sorted(shown(result.parent.id)) == ["add awaiting", "add ready", "add ready", "end of", "total awaiting"]
+    plain = group(add.s(1, 2) | add.s(3), boom.s(), group([add.s(4, 5)])).delay()
+    assert command_line("inspect", "workflow", plain.id, "--url", url) == 1
+    said = capsys.readouterr().err
+    assert f"there is no task and no group '{plain.id}'" in said
+    assert "save()" in said
+    plain.save()
+    number, nodes = workflows.find_workflow(app.database, plain.id)
+    assert (number, {each.state for each in nodes if each.kind == "group"}) == (int(plain.id), {"open"})
+    drain(app)
+    _, nodes = workflows.find_workflow(app.database, plain.id)
+    groups = {each.id: (each.state, each.group) for each in nodes if each.kind == "group"}
+    assert groups == {int(plain.id): ("failed", None), int(plain.results[2].id): ("done", int(plain.id))}
+    lines = [f"{'  ' * level}{node.name}" for level, node, _ in workflows.outline(nodes)]
+    assert lines == ["  add", "  add", "  boom", "  add", "  None", "None"]
+    numbers = sorted(each.number for each in nodes if each.group == int(plain.id))
+    assert numbers == [0, 1, 2]
+    assert command_line("inspect", "workflow", "999999", "--url", url) == 1
+    assert command_line("inspect", "workflow", "order-1", "--url", url) == 1
+
+
 def test_equal_members_are_shown_as_one_line(app, url, steps, capsys):
     """Of many that are equal with what follows them the first two are shown, and the one that was asked for."""
 

@@ -8,6 +8,14 @@ SELECT ID, NAME, APP, AT_ONCE, PERIOD_US, BURST, SET_AT_ONCE, SET_PERIOD_US, SET
 -- Without those of queues, which stay.
 SELECT ID, NAME FROM QUEUE_LIMIT WHERE APP = ? AND STATE = 'active' AND NAME NOT STARTING WITH 'queue:'
 
+-- name: limits_of_others
+-- Those of which another app says something, or one has said something else.
+SELECT NAME, APP, DEFINITION FROM QUEUE_LIMIT
+    WHERE (APP <> ? AND STATE = 'active') OR POSITION('"also": ' IN DEFINITION) > 0
+
+-- name: limits_said_twice
+SELECT ID, APP, DEFINITION FROM QUEUE_LIMIT WHERE STATE = 'active' AND POSITION('"also": ' IN DEFINITION) > 0
+
 -- name: limits_by_id
 SELECT ID, NAME FROM QUEUE_LIMIT WHERE
 

@@ -8,7 +8,7 @@ newer definitions wrote are read alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -23,22 +23,25 @@ _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a row, or several of one key that were made into one."""
+    """One change of a row, or several of one key that were made into one.
 
-    op: Op
-    key: Mapping[str, Any]
+    A test makes one with what its handler looks at: ``Change(op="update", new={"STATUS": "paid"})``.
+    """
+
+    op: Op = "insert"
+    key: Mapping[str, Any] = field(default_factory=dict)
     """The key's columns and their values, under which this change is handled."""
-    old: Mapping[str, Any] | None
+    old: Mapping[str, Any] | None = None
     """The columns before the change; None for an insert."""
-    new: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None = None
     """The columns after the change; None for a delete."""
-    user: str
+    user: str = ""
     """The database's user who made it."""
-    time: datetime
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
     """When the statement that made it began: UTC, in milliseconds."""
-    transaction: int
+    transaction: int = 0
     """The number of the transaction that made it."""
-    id: int
+    id: int = 0
     """The number of the change: of two changes of a row, the later one's is higher."""
     count: int = 1
     """How many changes it was made of."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,16 +12,19 @@ from fbtasks.system.showing import brief
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event that was raised, or several of one order key that were made into one."""
+    """An event that was raised, or several of one order key that were made into one.
 
-    name: str
-    data: Any
+    A test makes one with what its handler looks at: ``Event(data={"id": 7})``.
+    """
+
+    name: str = ""
+    data: Any = None
     """What was given with it, read from JSON."""
-    user: str
+    user: str = ""
     """The database's user who raised it."""
-    time: datetime
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
     """When it was raised: UTC, in milliseconds."""
-    id: int
+    id: int = 0
     """The number of the event: of two with one order key, the later one's is higher."""
     order_key: str | None = None
     """Events with one order key are handled one after the other."""

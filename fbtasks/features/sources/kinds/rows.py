@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fbtasks.errors import SerializationError
@@ -19,13 +19,16 @@ _PLACE: Final = re.compile(r"\s*-?At block line: \d+, col: \d+")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a polled table, as it was when it was taken."""
+    """A row of a polled table, as it was when it was taken.
 
-    table: str
+    A test makes one with what its handler looks at: ``Row(values={"ID": 7, "TEXT": "hello"})``.
+    """
+
+    table: str = ""
     """The table, by the name that the definition gives it."""
-    key: Mapping[str, Any]
+    key: Mapping[str, Any] = field(default_factory=dict)
     """The key's columns and their values; empty for a table without a key."""
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(default_factory=dict)
     """The columns that the definition names and those of the key, and their values."""
 
 

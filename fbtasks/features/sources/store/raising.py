@@ -22,12 +22,20 @@ if TYPE_CHECKING:
 def raise_event(
     app: FBTasks, event: str, data: Any, *, using: Any = None, start: object = None, order_key: str | None = None
 ) -> None:
-    """Raises *event* in a transaction of its own, or with *using* in the caller's: see ``app.raise_event``."""
+    """Raises *event* in a transaction of its own, or with *using* in the caller's: see ``app.raise_event``.
+
+    In eager mode it calls the app's handlers instead.
+    """
     event_name("event", event)
     if order_key is not None:
         _check_order_key(order_key, start)
     text = app.serializer.dump_json(data, f"event {event!r}", "data").decode()
     when = moment_of("start", start, app.settings.timezone)
+    if app.always_eager:
+        from fbtasks.features.sources.eager import call_handlers
+
+        call_handlers(app, event, text, order_key)
+        return
     delay = when // timedelta(milliseconds=1) if isinstance(when, timedelta) else None
     moment = None if when is None or isinstance(when, timedelta) else as_naive_utc(when)
     key = order_key and order_key.encode()  # bytes: the connection may be of any character set; DATA is JSON in ASCII

@@ -233,6 +233,27 @@ BEGIN
     END
 END^
 
+-- Has a task that was moved into QUEUE, where it is in STATE, go on there: claims from QUEUE ask the owners that have
+-- to let it in, as far as these are not among TOLD, which has each between commas. In a line it keeps its place.
+PROCEDURE FOLLOW_TASK (
+    ID BIGINT, STATE SMALLINT, PRIORITY_RANK SMALLINT, QUEUE QUEUE_NAME, TOLD VARCHAR(4000) CHARACTER SET ASCII)
+RETURNS (NOW_TOLD VARCHAR(4000) CHARACTER SET ASCII)
+AS
+    DECLARE OWNER_ID INTEGER;
+    DECLARE DONE SMALLINT;
+BEGIN
+    NOW_TOLD = TOLD;
+    FOR SELECT OWNER_ID FROM QUEUE_HOLD WHERE TASK_ID = :ID AND STEP >= 0 INTO :OWNER_ID DO
+        IF (POSITION(',' || OWNER_ID || ',' IN NOW_TOLD) = 0) THEN
+        BEGIN
+            EXECUTE PROCEDURE FEEDS(OWNER_ID, QUEUE) RETURNING_VALUES DONE;
+            IF (CHAR_LENGTH(NOW_TOLD) < 3900) THEN
+                NOW_TOLD = NOW_TOLD || OWNER_ID || ',';
+        END
+    IF (STATE = 4) THEN
+        EXECUTE PROCEDURE NEXT_HOLD(ID, PRIORITY_RANK, QUEUE) RETURNING_VALUES DONE;
+END^
+
 -- Has a task that is to be tried again, or is parked, give back the places that it does not keep. One that is ready
 -- waits for them anew.
 PROCEDURE WAIT_AGAIN (ID BIGINT)

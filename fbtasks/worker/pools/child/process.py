@@ -50,6 +50,7 @@ def main(arguments: list[str]) -> int:
     try:
         app = import_app(app_path)
         app.database.known.keep(lambda: link.status.database)
+        app.database.take_note()  # the worker has said it
         app.add_hooks()
         refuse_green_threads()
         set_up(LogOptions.of(log))

@@ -137,7 +137,8 @@ AS
 BEGIN
     SELECT STATE, 'task ' || ID || ' (' || SUBSTRING(NAME FROM 1 FOR 100)
         || TRIM(TRAILING FROM IIF(STATE = 11, ') failed:', ') was cancelled:'))
-            || ' ' || COALESCE(SUBSTRING(ERROR_TYPE FROM 1 FOR 100) || ': ', '')
+            || ' ' || COALESCE(SUBSTRING(
+                REPLACE(REPLACE(ERROR_TYPE, 'builtins.', ''), 'fbtasks.errors.', '') FROM 1 FOR 100) || ': ', '')
                 || COALESCE(SUBSTRING(CAST(ERROR_MSG AS QUEUE_MESSAGE) FROM 1 FOR 700), '')
         FROM QUEUE_HISTORY WHERE ID = :CAUSE_ID INTO :CAUSE_STATE, :WHY;
     WHY = COALESCE(WHY, 'task ' || CAUSE_ID || ' was deleted');

@@ -1,0 +1,140 @@
+"""The helpers for the tests of applications, and the pytest plugin."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+from support.sql import execute, one
+
+from fbtasks import Change, ConfigurationError, Event, FBTasks, Row
+from fbtasks.testing import drain, eager, on_database
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """An app whose code names a database that no test is to use."""
+    app = FBTasks("shop", f"firebird://{tmp_path}/real.fdb")
+    yield app
+    app.close()
+
+
+def test_an_app_is_on_another_database_for_a_block(shop, fbtasks_url, tmp_path):
+    add = shop.task(name="add")(lambda a, b: a + b)
+    with on_database(shop, fbtasks_url) as app:
+        assert app is shop
+        result = add.delay(2, 3)
+        drain(shop)
+        assert result.get(timeout=1) == 5
+    assert shop.settings.url.database == f"{tmp_path}/real.fdb"
+    assert not (tmp_path / "real.fdb").exists()
+
+
+def test_what_is_known_of_one_database_is_not_taken_for_another(shop, tmp_path):
+    """The limits have other numbers in the second one, and its queue has no bound yet."""
+    shop.limit("other", at_once=1)
+    shop.limit("customer", at_once=1)
+    shop.queue("mail", max_length=10)
+    told = []
+    shop.task(name="first", limits={"other": None})(lambda: None)
+    bill = shop.task(name="bill", limits={"customer": "number"}, queue="mail")(lambda number: told.append(number))
+    with on_database(shop, f"firebird://{tmp_path}/1.fdb"):
+        shop.send_task("first")
+        bill.delay(1)
+        drain(shop)
+    with on_database(shop, f"firebird://{tmp_path}/2.fdb"):
+        bill.delay(2)
+        held = "SELECT L.NAME FROM QUEUE_HOLD H JOIN QUEUE_LIMIT L ON L.ID = H.OWNER_ID"
+        assert one(shop, held) == "customer"
+        assert one(shop, "SELECT MAX_LENGTH FROM QUEUE_POLICY") == 10
+        drain(shop)
+    assert told == [1, 2]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_test_that_uses_another_database_is_refused(tmp_path, allowed):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_it.py").write_text(
+        "from fbtasks import FBTasks\n"
+        f"app = FBTasks('shop', 'firebird://{project}/shop.fdb')\n"
+        "@app.task\n"
+        "def add(a, b): return a + b\n"
+        "def test():\n"
+        "    add.delay(1, 2)\n"
+        "    app.close()\n"
+    )
+    setting = f"fbtasks_databases = firebird://{project}/*\n" if allowed else ""
+    (project / "pytest.ini").write_text(f"[pytest]\n{setting}")
+    (tmp_path / "temporary").mkdir()
+    env = {**os.environ, "TMPDIR": f"{tmp_path}/temporary"}
+    env.pop("PYTEST_DEBUG_TEMPROOT", None)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    assert ("1 passed" in done.stdout) == allowed, done.stdout
+    assert ("is no database of a test" in done.stdout) == (not allowed), done.stdout
+    assert (project / "shop.fdb").exists() == allowed
+
+
+def test_drain_registers_the_handlers_of_events(app):
+    """Also of one that was raised before."""
+    told = []
+    app.raise_event("order.paid", {"id": 7})
+    app.on_event("order.paid")(lambda event: told.append(event.data["id"]))
+    drain(app)
+    app.raise_event("order.paid", {"id": 8})
+    drain(app)
+    assert told == [7, 8]
+
+
+@pytest.mark.parametrize("by", [FBTasks.migrate, drain])
+def test_triggers_are_made(app, by):
+    told = []
+    execute(app, "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY)")
+    app.on_change("ORDERS", insert=True)(lambda change: told.append(change.new["ID"]))
+    by(app)
+    execute(app, "INSERT INTO ORDERS VALUES (9)")
+    drain(app)
+    assert told == [9]
+
+
+def test_migrate_says_what_cannot_be_deployed(app):
+    app.on_change("ORDERS", insert=True)(lambda change: None)
+    app.limit("sms", at_once=1)
+    with pytest.raises(ConfigurationError, match=r"cannot be deployed, and all else is\. .*ORDERS"):
+        app.migrate()
+    assert one(app, "SELECT NAME FROM QUEUE_LIMIT") == "sms"
+
+
+def test_an_event_in_eager_mode_calls_the_apps_handlers(tmp_path, caplog):
+    app = FBTasks("eager", f"firebird://{tmp_path}/none.fdb")
+    told = []
+
+    @app.on_event("order.paid", autoretry_for=(ValueError,), max_retries=1, default_retry_delay=60)
+    def breaks(event):
+        told.append("breaks")
+        raise ValueError(event.data)
+
+    @app.on_event("order.paid", batch=10)
+    def several(events):
+        told.append([each.data for each in events])
+
+    @app.on_event("order.paid")
+    def alone(event):
+        told.append((event.name, event.data, event.order_key, event.count))
+
+    app.on_event("other")(lambda event: told.append(event))
+    with eager(app), caplog.at_level(logging.ERROR):
+        app.raise_event("order.paid", {"id": 7}, order_key="7")
+    assert told == ["breaks", "breaks", [{"id": 7}], ("order.paid", {"id": 7}, "7", 1)]
+    assert "The handler test_testing." in caplog.text
+    assert "ValueError: {'id': 7}" in caplog.text
+    assert not (tmp_path / "none.fdb").exists()
+
+
+def test_what_a_handler_is_given_can_be_made_with_what_a_test_cares_about():
+    change, event, row = Change(new={"ID": 7}), Event(data={"id": 7}), Row(values={"ID": 7})
+    assert (change.op, change.key, change.old, change.new, change.count) == ("insert", {}, None, {"ID": 7}, 1)
+    assert (event.name, event.data, event.order_key, event.time.utcoffset().seconds) == ("", {"id": 7}, None, 0)
+    assert (row.table, row.key, row.values) == ("", {}, {"ID": 7})
