@@ -579,7 +579,7 @@ class FBTasks(AnswersCelery):
             deployed = self.features.deploy(session).values()
         problems = [f"{name}: {said}" for each in deployed for name, said in each.problems.items()]
         if problems:
-            raise ConfigurationError(f"these definitions cannot be deployed, and all else is. {' '.join(problems)}")
+            raise ConfigurationError(f"not all can be deployed: {' '.join(problems)} All else was deployed.")
         return versions
 
     def use_database(self, url: DatabaseURL | str) -> None:

@@ -200,7 +200,7 @@ class Dispatcher:
             name,
             f"has no feature {lacks}, which they need. Start a worker of an app that has it"
             if lacks
-            else "knows no task of that name. Start a worker that imports it",
+            else "knows no task of that name. Start a worker that imports it, or give the renamed task aliases=",
         )
 
     def submit(self, session: Session) -> None:

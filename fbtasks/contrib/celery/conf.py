@@ -39,7 +39,7 @@ class Conf(Mapping[str, Any]):
     def update(self, *given: Mapping[str, Any], **settings: Any) -> NoReturn:
         """Raises :class:`ConfigurationError`."""
         unknown = sorted({*chain(*given), *settings} - vars(self).keys())
-        said = "".join(f" {name}{self._instead(name)}" for name in unknown)
+        said = "".join(f" {name}{found}" for name in unknown if (found := self._instead(name)) != ".")
         raise ConfigurationError(f"app.conf can only be read: settings are arguments of FBTasks(...).{said}")
 
     def _instead(self, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from fbtasks.errors import AuthenticationError
@@ -50,8 +51,9 @@ class Deployment(Every):
             logger.info(
                 "Subscription %s (%s of %s): %s.", step.name, step.kind, step.source, step.reason or step.action
             )
-        if done.changes and done.unsettled:
-            logger.warning("%s. Listed by: %s", subscriptions.describe_unsettled(done.unsettled), self._command)
+        others = [each for each in done.unsettled if each.pid != os.getpid()]  # its own have written nothing yet
+        if done.changes and others:
+            logger.warning("%s. Listed by: %s", subscriptions.describe_unsettled(others), self._command)
 
     def look(self, session: Session) -> bool:
         """Says what the database does not have as the code has it."""

@@ -20,7 +20,7 @@ from fbtasks.firebird.session import Transaction
 from fbtasks.queue.operations.workers import get_health
 
 TABLE = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(20))"
-NO_TABLE = "the database has no table 'ORDERS'."
+NO_TABLE = "the database has no table 'ORDERS'. Create it first."
 NO_TRIGGER = "it has no trigger yet"
 
 

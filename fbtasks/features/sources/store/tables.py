@@ -124,7 +124,7 @@ class Catalog:
         found = meant(name, relations)
         if found is None:
             hint = did_you_mean(name.upper(), self._users) or did_you_mean(name, self._users)
-            raise TaskDefinitionError(f"the database has no table {name!r}.{hint}")
+            raise TaskDefinitionError(f"the database has no table {name!r}.{hint or ' Create it first.'}")
         kind, system = relations[found]
         refusal = "a system table. Name a table of your own" if system else _REFUSED.get(kind)
         if found in own_tables():
