@@ -204,7 +204,10 @@ def test_a_wrong_password(project, waiting, refused):
 
 
 def test_ids_that_do_not_exist(project, waiting, refused):
-    where = "see: fbtasks inspect failed, active, ready or scheduled."
+    where = (
+        "see: fbtasks inspect failed, active, ready or scheduled. One that has succeeded is not kept where its result "
+        "is ignored, as that of a handler."
+    )
     for number in ("987654", "no-such-order"):
         for command in (["inspect", "task"], ["result"], ["retry"], ["cancel"], ["discard"]):
             assert refused(*command, number) == (1, f"there is no task {number!r}; {where}")
