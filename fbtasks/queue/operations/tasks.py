@@ -247,6 +247,6 @@ def _find(session: Session, task_id: str) -> int:
 
 def _not_found(task_id: str) -> TaskNotFound:
     return TaskNotFound(
-        f"there is no task {task_id!r}; see: fbtasks inspect failed, active, ready or scheduled. One that has succeeded "
-        "is not kept where its result is ignored, as that of a handler."
+        f"there is no task {task_id!r}; see: fbtasks inspect failed, active, ready or scheduled. One that has "
+        "succeeded is not kept where its result is ignored, as that of a handler."
     )
