@@ -577,7 +577,7 @@ def test_a_step_takes_little_memory_in_the_caller(app, steps):
     def enqueue(count):
         return group(chain(steps.add.s(i), steps.add.s(1)) for i in range(1_000, 1_000 + count)).delay()
 
-    enqueue(10)  # what the first workflow needs is not counted
+    enqueue(1_000)  # what the first ones need is not counted
     tracemalloc.start()
     try:
         result = enqueue(1_000)
