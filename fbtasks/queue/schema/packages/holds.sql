@@ -17,6 +17,14 @@ BEGIN
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE, :QUEUE, :PRIORITY_RANK, :SUSPECT, :EXPIRE_TIME;
 END^
 
+-- The class of an exception for people, as kind_of in system/showing.py: without Python's module and without ours.
+FUNCTION KIND_OF (ERROR_TYPE QUEUE_TEXT)
+RETURNS QUEUE_TEXT
+AS
+BEGIN
+    RETURN REPLACE(REPLACE(ERROR_TYPE, 'builtins.', ''), 'fbtasks.errors.', '');
+END^
+
 -- The state of a task, whose row is locked by this: see TRY_LOCK_TASK.
 FUNCTION LOCKED_STATE (ID BIGINT, STATES VARCHAR(6) CHARACTER SET ASCII)
 RETURNS SMALLINT

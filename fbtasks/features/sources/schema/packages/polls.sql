@@ -194,7 +194,7 @@ BEGIN
         -- One that lives was put back before its end was written: its own note follows.
         IF (STATE IS NULL AND (GATED <> 1 OR HOLDER_ID = TASK_ID)) THEN
         BEGIN
-            SELECT 0, COALESCE(REPLACE(REPLACE(ERROR_TYPE, 'builtins.', ''), 'fbtasks.errors.', '') || ': ', '')
+            SELECT 0, COALESCE(FBTASKS_CORE.KIND_OF(ERROR_TYPE) || ': ', '')
                     || COALESCE(CAST(SUBSTRING(ERROR_MSG FROM 1 FOR 1000) AS QUEUE_MESSAGE), '')
                 FROM QUEUE_HISTORY WHERE ID = :TASK_ID AND STATE IN (11, 12) INTO :ENDED, :ERROR;
             IF (ENDED IS NULL) THEN

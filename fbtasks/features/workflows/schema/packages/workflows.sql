@@ -137,8 +137,7 @@ AS
 BEGIN
     SELECT STATE, 'task ' || ID || ' (' || SUBSTRING(NAME FROM 1 FOR 100)
         || TRIM(TRAILING FROM IIF(STATE = 11, ') failed:', ') was cancelled:'))
-            || ' ' || COALESCE(SUBSTRING(
-                REPLACE(REPLACE(ERROR_TYPE, 'builtins.', ''), 'fbtasks.errors.', '') FROM 1 FOR 100) || ': ', '')
+            || ' ' || COALESCE(SUBSTRING(FBTASKS_CORE.KIND_OF(ERROR_TYPE) FROM 1 FOR 100) || ': ', '')
                 || COALESCE(SUBSTRING(CAST(ERROR_MSG AS QUEUE_MESSAGE) FROM 1 FOR 700), '')
         FROM QUEUE_HISTORY WHERE ID = :CAUSE_ID INTO :CAUSE_STATE, :WHY;
     WHY = COALESCE(WHY, 'task ' || CAUSE_ID || ' was deleted');
