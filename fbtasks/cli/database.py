@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from fbtasks import FBTasks, timing
-from fbtasks.cli.options import Command, announce, command, yes_option
+from fbtasks.cli.options import Command, announce, app_of_database, command, yes_option
 from fbtasks.cli.output import say
 from fbtasks.cli.render import raise_problems
 from fbtasks.database import backup as copies
@@ -128,8 +128,8 @@ def _app_at(command: Command, path: str) -> FBTasks:
         raise ConfigurationError("give one of PATH, --url and -A: each names the database.")
     if "://" in path:
         raise ConfigurationError("PATH is a file of the embedded engine, and a URL is given by --url.")
-    app = FBTasks("fbtasks", DatabaseURL(str(Path(path).absolute())))
-    app.database.as_found = app.database.maintains = True
+    app = app_of_database(DatabaseURL(str(Path(path).absolute())))
+    app.database.maintains = True
     return app
 
 

@@ -19,6 +19,7 @@ from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.importing import import_app
 from fbtasks.timing import LONGEST
+from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")
 _MOST: Final = LONGEST.total_seconds()
@@ -49,6 +50,13 @@ class Seconds(click.FloatRange):
         return number
 
 
+def app_of_database(url: DatabaseURL | None = None) -> FBTasks:
+    """Returns an app that knows a database alone: that of *url*, or of ``--url`` and its like."""
+    app = FBTasks("fbtasks", url)
+    app.database.as_found = True
+    return app
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseArgs:
     """The option ``-A``, which names the app."""
@@ -65,11 +73,7 @@ class DatabaseArgs:
 
         mutex_repair.exit_when_engine_hangs(lambda text: say(f"Error: {text}", err=True))
         click.get_current_context().call_on_close(mutex_repair.stay_when_engine_hangs)
-        if self.app_path:
-            app = import_app(self.app_path)
-        else:
-            app = FBTasks("fbtasks")
-            app.database.as_found = True
+        app = import_app(self.app_path) if self.app_path else app_of_database()
         app.database.maintains = True
         if note := app.database.take_note():
             say(f"Note: {note}.", err=True)

@@ -102,9 +102,8 @@ def worker(
     with _next_change_waited_for(began, folder) if reload else nullcontext():
         app = import_app(app_path)
         if is_named_by_option():
-            os.environ[URL_VARIABLE] = (
-                app.settings.url.reveal()
-            )  # for child processes, and the programs that tasks start
+            # For child processes, and the programs that tasks start.
+            os.environ[URL_VARIABLE] = app.settings.url.reveal()
         app.load()
     refuse_green_threads()
     served = app.queues_served()

@@ -8,14 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.database import features, generations, migrate
 from fbtasks.database.migrate import Applied
 from fbtasks.database.packages import queries
-from fbtasks.database.review.script import Script, script
 from fbtasks.database.schema import Part
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.feature import Feature
@@ -25,6 +24,9 @@ from fbtasks.firebird.identity import Facts, KnownDatabase, file_of
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, database_info
 from fbtasks.url import DatabaseURL
+
+if TYPE_CHECKING:
+    from fbtasks.database.review.script import Script
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -264,6 +266,8 @@ class Database:
 
     def script(self) -> Script:
         """Returns what :meth:`migrate` would run. Nothing is created and nothing is changed."""
+        from fbtasks.database.review.script import script  # for one command alone
+
         if self._missing():
             return script(None, self._wanted(None))
         with closing(self._open()) as session:

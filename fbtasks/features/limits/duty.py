@@ -16,8 +16,6 @@ _GATES: Final = 1000
 """Gates that are deleted in one transaction. One at which nothing is stays until then."""
 _LOOKED: Final = 2000
 """Tasks of which one transaction looks whether they are there."""
-_Said = tuple[str, LimitDefinition, dict[str, LimitDefinition]]
-"""The app that has defined a limit last, its definition, and those of other apps that say something else."""
 _BATCHES: Final = 5
 """Transactions that one part of it may use in one turn."""
 
@@ -28,7 +26,7 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
     A limit that its code has no more is orphaned: tasks that were enqueued before it go by it still.
     """
     definitions = list(definitions)
-    said = {name: (other, *LimitDefinition.read(text)) for name, other, text in session.read("limits_of_others", app)}
+    said = admission.said_by_others(session, app)
     changed = [line for each in definitions for line in _bring_in(session, app, each, said.pop(each.name, None))]
     for name, (_, definition, others) in said.items():
         if others.pop(app, None) is not None:  # its code has it no more
@@ -40,7 +38,9 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
     return changed + [f"orphaned: {name}" for name in gone]
 
 
-def _bring_in(session: Session, app: str, definition: LimitDefinition, said: _Said | None) -> Iterable[str]:
+def _bring_in(
+    session: Session, app: str, definition: LimitDefinition, said: admission.SaidTwice | None
+) -> Iterable[str]:
     """Brings one limit in, of which other apps have *said* something. Returns what changed, in words."""
     if said is None:
         return [f"defined: {definition.name}"] if bring_in(session, app, definition) else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
@@ -78,13 +78,13 @@ def read(reader: Session | Transaction) -> list[Row]:
 
 
 class SaidTwice(NamedTuple):
-    """A limit of which several apps say something."""
+    """What apps say of a limit."""
 
     app: str
     """The one that has defined it last, which counts."""
     definition: LimitDefinition
-    others: Mapping[str, LimitDefinition]
-    """What the others say, by their names."""
+    others: dict[str, LimitDefinition]
+    """What others say of it, by their names."""
 
 
 def said_twice(session: Session) -> dict[int, SaidTwice]:
@@ -92,6 +92,12 @@ def said_twice(session: Session) -> dict[int, SaidTwice]:
     return {
         number: SaidTwice(app, *LimitDefinition.read(text)) for number, app, text in session.read("limits_said_twice")
     }
+
+
+def said_by_others(session: Session, app: str) -> dict[str, SaidTwice]:
+    """Returns the limits of which apps other than *app* say something, by their names."""
+    found = session.read("limits_of_others", app)
+    return {name: SaidTwice(other, *LimitDefinition.read(text)) for name, other, text in found}
 
 
 def loads(session: Session) -> dict[int, Load]:
