@@ -5,6 +5,7 @@ import gc
 import re
 import socket
 import threading
+import warnings
 
 import pytest
 from support.sql import execute, kill_connection, one, rows
@@ -237,3 +238,15 @@ def test_a_statement_is_collected_while_its_connection_is_closed(app):
         del statement
         gc.collect()
         assert [reference() for reference in held] == [None]
+
+
+def test_a_statement_that_the_end_of_its_connection_has_freed_is_freed_without_a_warning(app, monkeypatch):
+    connection = app.database.open().connection
+    statement = connection.cursor().prepare("SELECT 1 FROM RDB$DATABASE")
+    connection._att.detach()
+    monkeypatch.setattr(connection._att, "detach", lambda: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        statement._istmt.free()
+        connection.close()
+    assert statement._istmt is None

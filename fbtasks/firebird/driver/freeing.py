@@ -9,6 +9,9 @@ before the driver has looked at its answer. Two things go wrong in the driver (2
 * The call that frees has been made, and the driver has not noted it.
 
 In both cases it frees the same thing again, which by then is memory of something else.
+
+The library answers with a warning where the end of the connection has freed the thing before, as it happens when a
+program ends while its threads use the database. There is nothing to do about that, so it is not shown.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ def free_once() -> None:
 
 def _ending(function: str) -> Callable[[Any], None]:
     from firebird.driver import DatabaseError
+    from firebird.driver.types import StateFlag
 
     def end(thing: Any) -> None:
         if thing._refcnt <= 0:
@@ -51,6 +55,9 @@ def _ending(function: str) -> Callable[[Any], None]:
         status.init()
         count, thing._refcnt = thing._refcnt, 0  # CPython interrupts after the next call at the earliest
         call(thing, status)
+        if StateFlag.ERRORS not in status.get_state():
+            status.init()
+            return
         try:
             thing._check()
         except DatabaseError:
