@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fbtasks.queue.results import QueueRow
     from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Said, Stale, TaskRow
     from fbtasks.tasks.definition import Task
+    from fbtasks.worker.options import WorkerOptions
 
 
 class Worker(Protocol):
@@ -48,6 +49,20 @@ class Worker(Protocol):
 
     def watch(self, name: str, ended: Callable[[], None]) -> None:
         """Calls *ended* whenever outcomes of the task *name* have been recorded."""
+
+    def watch_outcomes(self, recorded: Callable[[Sequence[Finished]], None]) -> None:
+        """Calls *recorded* with the outcomes of each transaction that has recorded some, in the worker's thread.
+
+        Those that came too late, and were dropped, are not among them. What *recorded* takes, each outcome costs: it
+        adds up in memory, and a duty writes it.
+        """
+
+    @property
+    def options(self) -> WorkerOptions:
+        """How it works: its name, its pool, and what the command line says to features."""
+
+    def busy(self) -> list[Claim]:
+        """The claims that run."""
 
 
 class Duty:

@@ -42,7 +42,7 @@ COMMANDS: Final[Table] = {
         "restore": "Make a database of a backup; an existing one is never overwritten.",
         "adopt": "Let workers run the tasks of a restored or moved database.",
         "uninstall": "Drop the tables and packages of the queue, with all results; the tables of the application stay.",
-        "grant": "Let users of a server enqueue, work or operate, and no more than that.",
+        "grant": "Let users of a server enqueue, work, operate or look, and no more than that.",
     },
     "fbtasks.cli.features": {
         "features list": "The features that the database has, and whether this program, or the app, has them.",

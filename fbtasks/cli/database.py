@@ -180,7 +180,7 @@ def adopt(command: Command, promoted: bool, yes: bool) -> None:
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
 @click.option("--revoke", is_flag=True, help="Take the role from them instead.")
 def grant(command: Command, role: str, users: tuple[str, ...], revoke: bool) -> None:
-    """Let users of a server enqueue, work or operate, and no more than that."""
+    """Let users of a server enqueue, work, operate or look, and no more than that."""
     changes, unknown = (service.revoke if revoke else service.grant)(command.database, role, users)
     if revoke:
         done, before = f"has lost the role {role}.", f"did not have the role {role}."

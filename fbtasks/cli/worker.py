@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fbtasks import FBTasks
+from fbtasks.cli.commands import OF_FEATURES
 from fbtasks.cli.options import Seconds, announce, url_option
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, FBTasksError
@@ -34,6 +36,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fbtasks.worker")
 MOST_QUEUES: Final = 4000
 """Characters of the names of a worker's queues, as the database keeps them."""
+
+
+def _of_features(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that are for features."""
+    for name, facts in importlib.import_module(OF_FEATURES).WORKER_OPTIONS.items():
+        function = click.option(name, **facts)(function)
+    return function
 
 
 class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions of click alone
@@ -77,6 +86,7 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 @click.option("--lease", type=Seconds(3), default=30.0, help="Seconds of silence before others take over.")
 @click.option("--max-tasks-per-child", type=click.IntRange(1), help="Replace a child process after so many tasks.")
 @click.option("--max-memory-per-child", type=click.IntRange(1), metavar="MIB", help="Replace an idle larger child.")
+@_of_features
 def worker(
     app_path: str,
     queues: str | None,
@@ -92,6 +102,7 @@ def worker(
     lease: float,
     max_tasks_per_child: int | None,
     max_memory_per_child: int | None,
+    **of_features: Any,
 ) -> None:
     """Run the tasks of an app until stopped."""
     folder = os.getcwd()  # importing the app may change it
@@ -117,6 +128,7 @@ def worker(
         burst=burst,
         grace=grace,
         lease=lease,
+        of_features={name: value for name, value in of_features.items() if value is not None},
     )
     children = ChildOptions(
         max_tasks=max_tasks_per_child,

@@ -1,4 +1,4 @@
-"""The rights of users of a server: three roles, the rights of each, and the users that have them.
+"""The rights of users of a server: four roles, the rights of each, and the users that have them.
 
 The rights of a role are listed in ``grants.sql``. A role is brought in line with the list: a right that it lacks is
 granted, and one that an older release granted and this one does not is revoked. Rights on other tables stay.
@@ -14,7 +14,12 @@ from fbtasks.database.schema import Part, Right, grants, ours
 from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseError, StatementRefused
 from fbtasks.firebird.session import Session
 
-ROLES: Final = {"producer": "FBTASKS_PRODUCER", "worker": "FBTASKS_WORKER", "operator": "FBTASKS_OPERATOR"}
+ROLES: Final = {
+    "producer": "FBTASKS_PRODUCER",
+    "worker": "FBTASKS_WORKER",
+    "operator": "FBTASKS_OPERATOR",
+    "viewer": "FBTASKS_VIEWER",
+}
 """The roles of the database by the names that people give."""
 _LETTERS: Final = {
     "X": ("EXECUTE", "PACKAGE"),
@@ -122,7 +127,7 @@ def unknown_users(session: Session, users: Iterable[str]) -> list[str]:
 
 
 def _make_roles(session: Session) -> None:
-    """Makes all three at once: any user who may make roles could make, and then hold, one that does not exist."""
+    """Makes all at once: any user who may make roles could make, and then hold, one that does not exist."""
     for name in sorted(set(ROLES.values()) - _roles(session)):
         try:
             _change(session, f"CREATE ROLE {name}")

@@ -32,7 +32,7 @@ _CREATE: Final = re.compile(
 
 _GRANT: Final = re.compile(
     r"GRANT (EXECUTE(?= ON P)|(?:(?:SELECT|INSERT|UPDATE|DELETE)(?:, |(?= ON T)))+) ON (PACKAGE|TABLE)\s([\w\s,]+)\s"
-    r"TO ((?:FBTASKS_(?:PRODUCER|WORKER|OPERATOR)(?:,\s*)?)+)"
+    r"TO ((?:FBTASKS_(?:PRODUCER|WORKER|OPERATOR|VIEWER)(?:,\s*)?)+)"
 )
 _PACKAGE: Final = re.compile(r"\b(FBTASKS_(?!TASKS\b)[A-Z_]+)(?=\.[A-Z_]+\b)")
 
@@ -224,8 +224,8 @@ def grants(*parts: Part) -> tuple[Right, ...]:
         if match is None:
             raise ConfigurationError(
                 f"{folder}/grants.sql may have GRANT EXECUTE ON PACKAGE NAME TO ROLE, and GRANT SELECT, INSERT, "
-                "UPDATE, DELETE ON TABLE NAME TO ROLE, of the roles FBTASKS_PRODUCER, FBTASKS_WORKER and "
-                f"FBTASKS_OPERATOR, and has: {' '.join(statement.split()):.80}"
+                "UPDATE, DELETE ON TABLE NAME TO ROLE, of the roles FBTASKS_PRODUCER, FBTASKS_WORKER, "
+                f"FBTASKS_OPERATOR and FBTASKS_VIEWER, and has: {' '.join(statement.split()):.80}"
             )
         privileges, names, roles = (tuple(re.findall(r"\w+", match[group])) for group in (1, 3, 4))
         found += [Right(each, match[2], name, role) for each in privileges for name in names for role in roles]

@@ -1,11 +1,14 @@
-"""The commands of the features of this distribution, for ``--help``: it reads them here, and imports no feature."""
+"""Commands and options of the features of this distribution: ``--help`` reads them here, and imports no feature."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from fbtasks.cli.commands import Table
 
+WORKER_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {}
+"""Options of ``fbtasks worker`` that are for a feature (``worker.options.of_features``): what click is told of each."""
 COMMANDS: Final[Table] = {
     "": {
         "limits": "Operate the limits of tasks: list and change them, and open keys that a failure closed.",

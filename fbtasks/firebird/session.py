@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -50,8 +51,22 @@ _PIECE: Final = 65_535
 """Bytes of a segment of a BLOB; what is longer goes, and comes, in several, so that it is seen that it moves."""
 
 
+_also: ContextVar[Callable[[Transaction], None] | None] = ContextVar("_also", default=None)
 _guests: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
 """Statements prepared on connections that are not ours; the driver frees them with their connection."""
+
+
+@contextmanager
+def also_doing(work: Callable[[Transaction], None]) -> Iterator[None]:
+    """For the block: each transaction of :meth:`Session.run` in this thread does *work* too, before it is committed.
+
+    One that is tried again does it again.
+    """
+    token = _also.set(work)
+    try:
+        yield
+    finally:
+        _also.reset(token)
 
 
 class Transaction:
@@ -313,7 +328,10 @@ class Session:
         for attempt in range(attempts):
             try:
                 with self.transaction(kind, point) as transaction:
-                    return work(transaction)
+                    done = work(transaction)
+                    if (also := _also.get()) is not None:
+                        also(transaction)
+                    return done
             except ConflictError:
                 self.conflicts += 1
                 if attempt == attempts - 1:

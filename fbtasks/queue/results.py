@@ -33,6 +33,8 @@ class Filter:
     until: datetime | None = None
     limit: int = 50
     offset: int = 0
+    before: tuple[datetime, int] | None = None
+    """Of finished tasks: those that the list has after the one with this FINISH_TIME and ID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,14 +212,16 @@ def listing(session: Session, state: State, wanted: Filter) -> Iterator[TaskRow]
         if value is not None:
             clauses.append(clause)
             values.append(value)
-    # Those of one moment stand there by their place in the table, which does not change. With the ID behind it, all
-    # would be read and sorted for each page.
+    if wanted.before is not None:
+        moment, number = wanted.before
+        clauses.append("T.FINISH_TIME <= ? AND NOT (T.FINISH_TIME = ? AND T.ID >= ?)")  # with OR, all are read
+        values += [as_naive_utc(moment), as_naive_utc(moment), number]
     if state is State.SCHEDULED:
         order = "T.DUE_TIME"
     elif state.live:
         order = "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID"
     else:
-        order = "T.STATE DESC, T.FINISH_TIME DESC"
+        order = "T.STATE DESC, T.FINISH_TIME DESC, T.ID DESC"
     more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {wanted.offset + 1} TO {wanted.offset + wanted.limit}"
     for rows in session.read_in_parts("live" if state.live else "finished", *values, more=more, size=_PART):
         yield from map(_task, rows)
@@ -244,17 +248,29 @@ def heads(session: Session) -> list[tuple[str, State, datetime | None]]:
 
     Of those that are ready with the moment that :attr:`QueueRow.waiting_since` is.
     """
-    return [(queue, State(state), as_utc(since)) for queue, state, since in session.read("heads")]
+    return [(queue, State(state), as_utc(since)) for queue, state, since, _ in session.read("heads", 0)]
 
 
-def stats(session: Session, window: timedelta) -> list[StatRow]:
-    """Counters per queue over the last *window*.
+def bounded(session: Session, most: int) -> list[QueueRow]:
+    """All queues that hold live tasks. Counts up to *most* tasks of each state, so that it never costs more."""
+    found: dict[str, dict[str, Any]] = {}
+    for queue, number, since, tasks in session.read("heads", most):
+        state = State(number)
+        facts = found.setdefault(queue, {"queue": queue})
+        facts[state.name.lower()] = tasks
+        if state is State.READY:
+            facts["waiting_since"] = as_utc(since)
+    return [QueueRow(**facts) for _, facts in sorted(found.items())]
+
+
+def stats(session: Session, window: timedelta | None) -> list[StatRow]:
+    """Counters per queue over the last *window*; None: since the queue was made.
 
     It begins with a whole hour, and before the last :data:`STAT_DAYS` days with a whole day.
     """
     with session.transaction(SNAPSHOT) as transaction:
         now = transaction.value("now")
-        since = (now - window).replace(minute=0, second=0, microsecond=0)
+        since = (now.replace(year=2000) if window is None else now - window).replace(minute=0, second=0, microsecond=0)
         if since < now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=STAT_DAYS):
             since = since.replace(hour=0)
         return [

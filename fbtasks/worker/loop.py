@@ -8,7 +8,7 @@ database is away the loop goes on: what runs is held to its limits, and its outc
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from fbtasks.queue import tasks
 from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
-from fbtasks.tasks.call import Reason, reason_of
+from fbtasks.tasks.call import Claim, Finished, Reason, reason_of
 from fbtasks.tasks.handlers import ON_FAILURE, hook_name
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
@@ -143,6 +143,19 @@ class Loop:
     def watch(self, name: str, ended: Callable[[], None]) -> None:
         """Calls *ended* whenever outcomes of the task *name* have been recorded."""
         self._outcomes.watched[name] = ended
+
+    def watch_outcomes(self, recorded: Callable[[Sequence[Finished]], None]) -> None:
+        """Calls *recorded* with the outcomes of each transaction that has recorded some; in the worker's thread."""
+        self._outcomes.watchers.append(recorded)
+
+    @property
+    def options(self) -> WorkerOptions:
+        """How it works."""
+        return self._options
+
+    def busy(self) -> list[Claim]:
+        """The claims that run."""
+        return self._executor.busy()
 
     # The loop
 

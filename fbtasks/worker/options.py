@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from fbtasks.queue.shares import Share
 
@@ -27,6 +27,8 @@ class WorkerOptions:
     """Seconds that running tasks have to end in when the worker is asked to stop."""
     lease: float = LEASE
     """Seconds of silence after which other workers may take over what this one holds."""
+    of_features: Mapping[str, Any] = field(default_factory=dict)
+    """What the command line says to features, by the names of their options: of those alone that were given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -131,6 +131,8 @@ class Outcomes:
         """When those that wait have waited for long enough, on the monotonic clock."""
         self.watched: dict[str, Callable[[], None]] = {}
         """What is to be called when ends of a task have been recorded, by its name."""
+        self.watchers: list[Callable[[Sequence[Finished]], None]] = []
+        """What is to be called with outcomes that have been recorded, but for those that came too late."""
         self.large = 0
         """How many with a large payload or a large result have been, until this is set to 0."""
 
@@ -159,7 +161,7 @@ class Outcomes:
                 self.gathered_at = clock.monotonic() + GATHER
             self._waiting.append(finished)
         elif finished.outcome != RELEASED:  # its claim was stale, which was logged where it ran
-            self.tally.take([finished])
+            self._count([finished])
             log_outcome(finished)
             self._watch([finished])
 
@@ -168,6 +170,11 @@ class Outcomes:
         if self.watched:
             for name in self.watched.keys() & {item.claim.name for item in batch}:
                 self.watched[name]()
+
+    def _count(self, recorded: Sequence[Finished]) -> None:
+        self.tally.take(recorded)
+        for watch in self.watchers:
+            watch(recorded)
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
         """Buffers the outcome of a claim that did not run to its end."""
@@ -220,7 +227,7 @@ class Outcomes:
         def late(item: Finished) -> bool:
             return standing.get(item.claim.id, item.claim.claim_id) != item.claim.claim_id
 
-        self.tally.take(item for item in batch if not late(item))
+        self._count([item for item in batch if not late(item)] if standing else batch)
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:

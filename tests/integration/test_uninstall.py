@@ -81,7 +81,7 @@ def test_the_database_is_as_it_was_before_and_may_have_a_queue_again(shop, capsy
     assert objects(url) == before
     assert told["discarded"] == {}
     assert {"QUEUE_TASK", "QUEUE_MSG"} < set(told["dropped"]["table"])
-    assert told["dropped"]["role"] == ["FBTASKS_OPERATOR", "FBTASKS_PRODUCER", "FBTASKS_WORKER"]
+    assert told["dropped"]["role"] == ["FBTASKS_OPERATOR", "FBTASKS_PRODUCER", "FBTASKS_VIEWER", "FBTASKS_WORKER"]
     assert command_line("uninstall", "--url", str(url), "--yes") == 1
     assert "has no queue yet" in capsys.readouterr().err
     with closing(FBTasks("again", str(url))) as again:

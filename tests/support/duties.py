@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from fbtasks import timing as clock
 from fbtasks.feature import Every
 from fbtasks.queue.upkeep.housekeeping import Housekeeping
+from fbtasks.worker.options import WorkerOptions
 
 
 class Turn:
@@ -21,6 +22,10 @@ class Worker:
         self.id = id
         self.room = room
         self.turn = Turn()
+        self.options = WorkerOptions(name="keeper", queues=tuple(queues), pool="solo", concurrency=1)
+
+    def busy(self):
+        return []
 
     def wanted(self):
         return self.room
@@ -30,6 +35,9 @@ class Worker:
 
     def watch(self, name, ended):
         """It ends nothing."""
+
+    def watch_outcomes(self, recorded):
+        """It records nothing."""
 
 
 class Keeper:

@@ -63,15 +63,15 @@ SELECT CONTENT_TYPE, PAYLOAD, (SELECT DATA FROM QUEUE_PAYLOAD WHERE ID = T.ID) F
 
 -- name: queues
 -- Each is counted by itself: a group of all rows would be sorted, in twice the time.
-SELECT S.QUEUE, S.STATE, C.TASKS, C.SINCE FROM FBTASKS_UPKEEP.STATES S CROSS JOIN LATERAL (
+SELECT S.QUEUE, S.STATE, C.TASKS, C.SINCE FROM FBTASKS_VIEW.STATES S CROSS JOIN LATERAL (
     SELECT COUNT(*), MIN(MAXVALUE(RAISE_TIME, START_TIME)) FROM QUEUE_TASK
         WHERE STATE = S.STATE AND QUEUE = S.QUEUE) C (TASKS, SINCE)
 
 -- name: heads
--- A row for each queue and state of which there is a task, however many each holds. Of those that are ready: the
--- earliest moment at which one was both enqueued and due. START_TIME is never later than that moment, so each priority
--- is read from its first START_TIME up to the moment that was found.
-EXECUTE BLOCK RETURNS (QUEUE QUEUE_NAME, STATE SMALLINT, SINCE TIMESTAMP)
+-- A row for each queue and state of which there is a task, however many each holds, and how many these are, counted up
+-- to MOST. Of those that are ready: the earliest moment at which one was both enqueued and due. START_TIME is never
+-- later than that moment, so each priority is read from its first START_TIME up to the moment that was found.
+EXECUTE BLOCK (MOST INTEGER = ?) RETURNS (QUEUE QUEUE_NAME, STATE SMALLINT, SINCE TIMESTAMP, TASKS INTEGER)
 AS
     -- The least rank that may come next. With > instead of >= the index would be read from the last one on: all its
     -- tasks.
@@ -80,7 +80,7 @@ AS
     DECLARE START_TIME TIMESTAMP;
     DECLARE MOMENT TIMESTAMP;
 BEGIN
-    FOR SELECT QUEUE, STATE FROM FBTASKS_UPKEEP.STATES INTO :QUEUE, :STATE DO
+    FOR SELECT QUEUE, STATE FROM FBTASKS_VIEW.STATES INTO :QUEUE, :STATE DO
     BEGIN
         SINCE = NULL;
         NEXT_RANK = IIF(STATE = 0, -9999, NULL);
@@ -99,6 +99,9 @@ BEGIN
             END
             NEXT_RANK = PRIORITY_RANK + 1;
         END
+        -- In the order of the index: else all are read before the first is counted.
+        TASKS = (SELECT COUNT(*) FROM (SELECT FIRST (:MOST) ID FROM QUEUE_TASK
+            WHERE STATE = :STATE AND QUEUE = :QUEUE ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID));
         SUSPEND;
     END
 END

@@ -935,28 +935,6 @@ BEGIN
     SELECT VERSION FROM QUEUE_SCHEMA WHERE VERSION = 0 WITH LOCK INTO :VERSION;
 END^
 
--- The queues and states of which there is a task: the index leads from one to the next.
-PROCEDURE STATES
-RETURNS (QUEUE QUEUE_NAME, STATE SMALLINT)
-AS
-    DECLARE NEXT_QUEUE VARCHAR(64) CHARACTER SET ASCII;
-BEGIN
-    STATE = 0;
-    WHILE (STATE <= 5) DO
-    BEGIN
-        NEXT_QUEUE = '';
-        WHILE (NEXT_QUEUE IS NOT NULL) DO
-        BEGIN
-            QUEUE = (SELECT FIRST 1 QUEUE FROM QUEUE_TASK WHERE STATE = :STATE AND QUEUE >= :NEXT_QUEUE
-                ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID);
-            NEXT_QUEUE = QUEUE || '!';  -- the first character that a name may have: with > all of this one were read
-            IF (QUEUE IS NOT NULL) THEN
-                SUSPEND;
-        END
-        STATE = STATE + 1;
-    END
-END^
-
 -- Forgets up to MOST tasks that ended in STATE more than AGE_MS ago; not those for which a lane is halted, nor those
 -- whose results others are going to be given.
 PROCEDURE PRUNE (STATE SMALLINT, AGE_MS BIGINT, MOST INTEGER)

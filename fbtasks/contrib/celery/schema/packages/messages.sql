@@ -48,7 +48,7 @@ END^
 PROCEDURE CHECK_RULES (WHAT QUEUE_MESSAGE)
 AS
 BEGIN
-    IF (NOT FBTASKS_CORE.SEES(NULL)) THEN
+    IF (NOT FBTASKS_CORE.MAY_CHANGE(NULL)) THEN
         EXCEPTION QUEUE_REFUSED WHAT || ' of Celery''s remote control or events, which takes the role of a worker';
 END^
 
@@ -610,7 +610,7 @@ BEGIN
         CONTROL = FBTASKS_CELERY.IS_CONTROL(NAME);
         IF (CONTROL) THEN
             EXECUTE PROCEDURE FBTASKS_CELERY.CHECK_RULES('the queue ' || NAME || ' is');
-        IF (ID IS NOT NULL AND DIFFERS AND NOT FBTASKS_CORE.SEES(NULL)) THEN
+        IF (ID IS NOT NULL AND DIFFERS AND NOT FBTASKS_CORE.MAY_CHANGE(NULL)) THEN
             EXCEPTION QUEUE_REFUSED 'the queue ' || NAME
                 || ' was declared with other arguments, and to change them takes the role of a worker';
         IF (DIFFERS) THEN
