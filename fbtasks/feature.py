@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session, Transaction
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
+    from fbtasks.sheet import Sheet
     from fbtasks.tasks.call import Batch, Call, Claim, Finished, Outcome, Said, Stale, TaskRow
     from fbtasks.tasks.definition import Task
     from fbtasks.worker.options import WorkerOptions
@@ -379,6 +380,10 @@ class Feature:
 
         Sentences with a full stop; none where it holds nothing.
         """
+        return ()
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns what it has beside tasks, for dashboards: lists with details and actions."""
         return ()
 
     def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
