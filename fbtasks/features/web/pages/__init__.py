@@ -1,0 +1,1 @@
+"""The pages of the dashboard: each is a function of a request and its context."""
