@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Feature
+from fbtasks.system import checks
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+    from fbtasks.features.web.security import Authorize
 
 
 class Web(Feature):
@@ -12,3 +21,58 @@ class Web(Feature):
 
     name = "web"
     schema = Path(__file__).with_name("schema")
+
+
+@contextmanager
+def needs_extra() -> Iterator[None]:
+    """For the block, which imports what ``fbtasks[web]`` brings. Raises :class:`ConfigurationError` without that."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("jinja2", "markupsafe", "waitress", "werkzeug"):
+            raise
+        raise ConfigurationError(
+            f"the dashboard needs {error.name}, which is not installed: pip install 'fbtasks[web]'"
+        ) from error
+
+
+def dashboard(
+    app: FBTasks,
+    *,
+    authorize: Authorize,
+    read_only: bool = False,
+    links: Mapping[str, str] | None = None,
+    redact: Collection[str] | None = None,
+    arguments: Literal["shown", "hidden"] = "shown",
+    secret: str | bytes | None = None,
+) -> Callable[[Any, Any], Any]:
+    """Returns a WSGI application that shows the queue of *app*, to be mounted in another one.
+
+    *authorize* is called with each request, an action and a queue (None: not of one queue), and returns whether its
+    user may do that, or the name of the user: ``look`` for all pages, and the names of actions, such as ``retry``.
+    *links* has addresses in your application by names of tasks, with ``{argument}``. *redact* are words in the names of
+    arguments that are not shown; with *arguments* ``"hidden"`` neither arguments nor results are. *secret* signs forms:
+    the same in all processes that serve the dashboard.
+
+    Raises :class:`ConfigurationError` for what cannot be, and when the extra ``fbtasks[web]`` is not installed.
+    """
+    with needs_extra():
+        from fbtasks.features.web.app import Dashboard, Options
+        from fbtasks.features.web.security import Seal
+        from fbtasks.features.web.showing import REDACTED, Arguments
+    app.features["web"]  # which raises where the app was made without it
+    if not checks.is_function(authorize):
+        raise ConfigurationError(
+            f"authorize {checks.shown(authorize)} must be a function of a request, an action and a queue, that returns "
+            f"whether the user may do it, or the user's name.{checks.no_class(authorize)}"
+        )
+    words = REDACTED if redact is None else checks.names("redact", redact, "words")
+    checks.one_of({"shown": "but for what redact= names", "hidden": "nor are results shown"})("arguments", arguments)
+    options = Options(
+        authorize=authorize,
+        read_only=checks.flag("read_only", read_only),
+        links=dict(links or {}),
+        arguments=Arguments(arguments == "hidden", [word.lower() for word in words]),
+        seal=Seal(secret),
+    )
+    return Dashboard(app, options)

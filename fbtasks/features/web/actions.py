@@ -5,17 +5,18 @@ A deed is shown by GET, with its question and its fields, and done by POST, whic
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from werkzeug.exceptions import Forbidden, NotFound
 from werkzeug.wrappers import Request, Response
 
+from fbtasks.cli.output import visible_json
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.features.web import search, store
 from fbtasks.features.web.showing import named
@@ -31,7 +32,7 @@ from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
 if TYPE_CHECKING:
     from fbtasks.features.web.app import Context
-    from fbtasks.features.web.search import Query
+    from fbtasks.features.web.query import Query
     from fbtasks.features.web.store import Group
     from fbtasks.firebird.session import Session
 
@@ -78,7 +79,7 @@ class Deed:
     notes: bool = False
     """Whether it writes lines of the audit itself."""
     harms: bool = False
-    hidden: Mapping[str, str] = MappingProxyType({})
+    hidden: Sequence[tuple[str, str]] = ()
     """What the form has beside its fields."""
 
 
@@ -246,7 +247,7 @@ def _json_call(payload: Payload | None) -> tuple[list[Any], dict[str, Any]] | No
 
 
 def _text(value: Any) -> str:
-    return formats.dump_json(value).decode()
+    return visible_json(json.dumps(json.loads(formats.dump_json(value)), ensure_ascii=False))
 
 
 def _json(name: str, text: str) -> Any:
@@ -320,7 +321,11 @@ def parse(context: Context, text: str) -> Query:
 
     Nobody may find out what is not shown by searching for it.
     """
-    return search.parse(text)
+    query, payloads = search.parse(text), context.options.arguments
+    for path, _ in query.arg:
+        if payloads.hidden or any(payloads.is_secret(part) for part in path.split(".")):
+            raise ConfigurationError(f"arg.{path} is not shown here, and so cannot be searched for: leave it out.")
+    return query
 
 
 def bulk(request: Request, context: Context, action: str) -> Response:
@@ -404,7 +409,7 @@ def _many(
         do=do,
         notes=True,
         harms=action != "retry",
-        hidden={"ids": ",".join(map(str, ids))},
+        hidden=[("ids", ",".join(map(str, ids)))],
     )
     return perform(request, context, deed)
 

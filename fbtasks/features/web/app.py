@@ -7,12 +7,13 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -27,6 +28,7 @@ from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.features.web import actions, charts
 from fbtasks.features.web.pages import failures, queues, sheets, system, tasks, workers
 from fbtasks.features.web.pages import overview as front
+from fbtasks.features.web.query import Query
 from fbtasks.features.web.security import Authorize, Seal, harden
 from fbtasks.features.web.showing import Arguments
 from fbtasks.queue.operations.overview import MOST, Looks
@@ -62,7 +64,7 @@ class Key(BaseConverter):
 # The path, its name in templates, and what answers it. Those of actions ask by GET, and act by POST.
 ROUTES: Final[Sequence[tuple[str, str, Callable[..., Response]]]] = (
     ("/", "overview", front.show),
-    ("/overview", "overview", front.show),
+    ("/overview", "front", front.show),
     ("/queues", "queues", queues.listing),
     ("/queues/<key:queue>", "queue", queues.show),
     ("/tasks", "tasks", tasks.listing),
@@ -86,7 +88,7 @@ ACTIONS: Final[Sequence[tuple[str, str, Callable[..., Response]]]] = (
 HANDLERS: Final = {name: handler for _, name, handler in (*ROUTES, *ACTIONS)}
 MAP: Final = Map(
     [
-        *(Rule(path, endpoint=name, methods=["GET"], alias=path == "/overview") for path, name, _ in ROUTES),
+        *(Rule(path, endpoint=name, methods=["GET"]) for path, name, _ in ROUTES),
         *(Rule(path, endpoint=name, methods=["GET", "POST"]) for path, name, _ in ACTIONS),
         *(Rule(f"/{name}", endpoint=name, methods=["GET"]) for name in ("livez", "readyz")),
         Rule("/static/<name>", endpoint="static", methods=["GET"]),
@@ -222,9 +224,35 @@ class Context:
 
     # Addresses.
 
-    def url(self, name: str, **values: Any) -> str:
+    def url(self, name: str, /, **values: Any) -> str:
         """Returns the address of a page; what its path has no place for, and is not None, is in the query."""
         return self.urls.build(name, {key: value for key, value in values.items() if value is not None})
+
+    def search(self, **wanted: Any) -> str:
+        """Returns the address of the tasks that are *wanted*, as the fields of a :class:`Query`."""
+        return self.url("tasks", q=str(Query(**wanted)))
+
+    def link(self, name: str, text: str, /, **values: Any) -> Markup:
+        """Returns a link to a page."""
+        return Markup('<a href="{}">{}</a>').format(self.url(name, **values), visible(text))
+
+    @property
+    def menu(self) -> list[tuple[str, str]]:
+        """The addresses and the titles of the pages; none before the user is known."""
+        if not self.who:
+            return []
+        sheets: Mapping[str, Sheet] = {}
+        with suppress(FBTasksError):  # it is the database that cannot be reached, which the page says
+            sheets = self.dashboard.sheets
+        return [
+            *((self.url(name), name.capitalize()) for name in ("overview", "queues", "tasks", "workers", "failures")),
+            *((self.url("sheet", sheet=sheet.name), sheet.title) for sheet in sheets.values()),
+            *((self.url(name), name.capitalize()) for name in ("audit", "system")),
+        ]
+
+    def query(self, url: str) -> list[tuple[str, str]]:
+        """Returns the names and the values in the query of an address, for the fields of a form."""
+        return parse_qsl(urlsplit(url).query, keep_blank_values=True)
 
     def here(self, **changed: Any) -> str:
         """Returns the address of this page with other values in its query."""
@@ -247,7 +275,7 @@ class Context:
     def page(self, template: str, title: str, status: int = 200, **data: Any) -> Response:
         """Returns *data* as a page, or as JSON."""
         if self.as_json:
-            return Response(json.dumps(data, indent=1, default=_plain), status, content_type="application/json")
+            return Response(json.dumps(plain(data), indent=1), status, content_type="application/json")
         text = ENVIRONMENT.get_template(template).render(c=self, title=title, **data)
         return Response(text, status, content_type="text/html; charset=utf-8")
 
@@ -300,8 +328,10 @@ class Context:
     def cell(self, value: object) -> Any:
         """Returns a value of a cell as text or markup."""
         match value:
-            case None | "":
+            case None:
                 return ""
+            case Markup():
+                return value
             case bool():
                 return "yes" if value else "no"
             case State():
@@ -315,17 +345,18 @@ class Context:
             case timedelta():
                 return span(value.total_seconds())
             case TaskRef():
-                return _link(self.url("task", id=value.id), value.text or str(value.id))
+                return self.link("task", value.text or str(value.id), id=value.id)
             case Ref():
-                return _link(self.url("line", sheet=value.sheet, line=value.key), value.text or value.key)
+                return self.link("line", value.text or value.key, sheet=value.sheet, line=value.key)
             case list() | tuple():
                 return Markup(", ").join(_escaped(self.cell(each)) for each in value)
             case _:
                 return visible(str(value))
 
 
-def _link(where: str, text: str) -> Markup:
-    return Markup('<a href="{}">{}</a>').format(where, visible(text))
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the titles of the columns of a table, in their order."""
+    return list(dict.fromkeys(title for row in rows for title in row))
 
 
 def _escaped(value: Any) -> Markup:
@@ -343,18 +374,29 @@ def _bounded(number: int) -> str:
     return f"{MOST:,}+" if number > MOST else f"{number:,}"
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, TaskRef):
-        return value.id
-    if isinstance(value, Ref):
-        return value.key
-    if hasattr(value, "__dataclass_fields__"):
-        return as_dict(value)
-    return str(value)
+def plain(value: Any) -> Any:
+    """Returns *value* as JSON has it: records as objects, times in ISO 8601, seconds, and names of states."""
+    match value:
+        case State():
+            return value.name.lower()
+        case None | bool() | int() | float() | str():
+            return value
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case TaskRef():
+            return value.id
+        case Ref():
+            return value.key
+        case Mapping():
+            return {str(key): plain(each) for key, each in value.items()}
+        case tuple() if hasattr(value, "_asdict"):
+            return plain(value._asdict())
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case _:
+            return plain(as_dict(value)) if is_dataclass(value) else str(value)
 
 
 def _shown(value: object) -> object:
@@ -381,7 +423,7 @@ ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.globals.update(charts=charts, State=State, VERSION=VERSION)
+ENVIRONMENT.globals.update(charts=charts, columns_of=columns_of, State=State, VERSION=VERSION)
 ENVIRONMENT.filters.update(
     span=lambda seconds: "" if seconds is None else span(seconds), bounded=_bounded, state=state, kind=kind_of
 )

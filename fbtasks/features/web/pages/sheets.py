@@ -33,7 +33,6 @@ def listing(request: Request, context: Context, sheet: str) -> Response:
         found.title,
         sheet=sheet,
         empty=found.empty,
-        titles=list(dict.fromkeys(title for line in lines for title in line.cells)),
         lines=lines[:PAGE],
         next=lines[PAGE - 1].key if len(lines) > PAGE else None,
     )

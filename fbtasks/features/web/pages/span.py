@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fbtasks.features.web.app import Context
     from fbtasks.firebird.session import Session
 
-SPANS: Final = {"1h": (1, 60), "3h": (3, 60), "24h": (24, 600)}
+SPANS: Final = {"1h": (1, 60), "3h": (3, 180), "24h": (24, 1800)}
 """Hours, and the seconds of a point, by what addresses have."""
 
 

@@ -8,6 +8,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Request, Response
 
 from fbtasks.features.web import search
+from fbtasks.features.web.query import Query
 from fbtasks.queue.register import processes
 
 if TYPE_CHECKING:
@@ -25,6 +26,6 @@ def show(request: Request, context: Context, id: int) -> Response:
     worker = next((each for each in database.use(processes.workers) if each.id == id), None)
     if worker is None:
         raise NotFound("There is no such worker. One that has ended is registered no longer.")
-    query = search.parse(f'state:running worker:"{worker.name}"')
+    query = Query(state=("running",), worker=worker.name)
     page = database.use(lambda session: search.page(database, session, query))
     return context.page("worker.html", worker.name, worker=worker, tasks=page.rows)
