@@ -20,6 +20,7 @@ LIST = STATIC / "VENDORED.json"
 
 
 def npm(*words, folder=None):
+    """Returns what npm prints as JSON."""
     done = subprocess.run(["npm", *words, "--json"], cwd=folder, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 

@@ -14,7 +14,7 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from werkzeug.exceptions import Forbidden, NotFound
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from fbtasks.cli.output import visible_json
 from fbtasks.errors import ConfigurationError, FBTasksError
@@ -83,15 +83,15 @@ class Deed:
     """What the form has beside its fields."""
 
 
-def perform(request: Request, context: Context, deed: Deed) -> Response:
+def perform(context: Context, deed: Deed) -> Response:
     """Shows a deed, or does it."""
     if not context.may(deed.action, deed.queue):
         why = "This dashboard is read-only" if context.options.read_only else "You may not do that"
         raise Forbidden(f"{why}: {deed.action} {deed.what}.")
-    if request.method != "POST":
+    if context.request.method != "POST":
         return context.page("ask.html", f"{deed.label} {deed.what}", deed=deed)
-    context.options.seal.check_post(request, context.who)
-    values = {each.name: request.form.get(each.name, "").strip() for each in deed.fields}
+    context.options.seal.check_post(context.request, context.who)
+    values = {each.name: context.request.form.get(each.name, "").strip() for each in deed.fields}
     if deed.notes:
         return context.redirect(deed.back, deed.do(values))
     said = _said(values) if deed.said is None else deed.said(values)
@@ -163,13 +163,13 @@ def task_buttons(context: Context, found: tasks.TaskDetail) -> list[Button]:
     return buttons
 
 
-def task(request: Request, context: Context, id: str, action: str) -> Response:
+def task(context: Context, id: str, action: str) -> Response:
     """``/tasks/ID/ACTION``."""
     found = tasks.get_task(context.database, id)
     row = found.row
     back = context.url("task", id=row.id)
     if action == "run":
-        return perform(request, context, _run(context, found))
+        return perform(context, _run(context, found))
     if action not in ON_TASK:
         raise NotFound("There is no such action.")
     act = ON_TASK[action]
@@ -183,7 +183,7 @@ def task(request: Request, context: Context, id: str, action: str) -> Response:
         do=lambda _: _changed(act.change(context.database, [str(row.id)]), act.done),
         harms=bool(act.ask),
     )
-    return perform(request, context, deed)
+    return perform(context, deed)
 
 
 def _run(context: Context, found: tasks.TaskDetail) -> Deed:
@@ -265,7 +265,7 @@ class BulkAct(NamedTuple):
 
     label: str
     ask: str
-    change: Callable[[Transaction, bytes, int, int], int]
+    change: Callable[..., int]
     """Changes tasks by their packed ids, the first from so many milliseconds on, and one each so many. Returns how
     many were changed."""
     paced: bool = False
@@ -275,12 +275,12 @@ def _retry(transaction: Transaction, ids: bytes, first: int, step: int) -> int:
     return int(transaction.call("FBTASKS_OPERATOR.RETRY_MANY", ids, first, step))
 
 
-def _cancel(transaction: Transaction, ids: bytes, first: int, step: int) -> int:
+def _cancel(transaction: Transaction, ids: bytes, *_: int) -> int:
     cancelled, requested, _ = transaction.call("FBTASKS_READER.CANCEL_MANY", ids, 1)
     return int(cancelled + requested)
 
 
-def _discard(transaction: Transaction, ids: bytes, first: int, step: int) -> int:
+def _discard(transaction: Transaction, ids: bytes, *_: int) -> int:
     return sum(transaction.call("FBTASKS_READER.DISMISS", int(ids[at : at + 19])) for at in range(0, len(ids), 19))
 
 
@@ -297,7 +297,8 @@ def bulk_buttons(context: Context, query: str, rows: Sequence[TaskRow]) -> list[
     return [
         Button(f"{act.label} all", context.url("do_bulk", action=name, q=query), asks=True, harms=name != "retry")
         for name, act in ON_MANY.items()
-        if rows and context.may(name, _queue_of(rows))
+        if any(row.state in ON_TASK[name].states or (name == "cancel" and row.state is State.RUNNING) for row in rows)
+        and context.may(name, _queue_of(rows))
     ]
 
 
@@ -328,13 +329,13 @@ def parse(context: Context, text: str) -> Query:
     return query
 
 
-def bulk(request: Request, context: Context, action: str) -> Response:
+def bulk(context: Context, action: str) -> Response:
     """``/bulk/ACTION?q=``."""
-    query = parse(context, request.args.get("q", ""))
+    query = parse(context, context.request.args.get("q", ""))
     found, whole = _search(context, query)
     back = context.url("tasks", q=str(query))
     ids = [row.id for row in found]
-    return _many(request, context, action, str(query) or "all tasks", ids, back, whole=whole, queue=_queue_of(found))
+    return _many(context, action, str(query) or "all tasks", ids, back, whole=whole, queue=_queue_of(found))
 
 
 def _search(context: Context, query: Query) -> tuple[list[TaskRow], bool]:
@@ -354,7 +355,7 @@ def _search(context: Context, query: Query) -> tuple[list[TaskRow], bool]:
     return context.database.use(read)
 
 
-def failure(request: Request, context: Context, group: str, action: str) -> Response:
+def failure(context: Context, group: str, action: str) -> Response:
     """``/failures/KEY/ACTION``."""
     from fbtasks.features.web.pages.failures import groups
 
@@ -364,11 +365,10 @@ def failure(request: Request, context: Context, group: str, action: str) -> Resp
     ids = context.database.use(lambda session: store.group_ids(session, group, MOST))
     what = f"failures of {found.name}: {found.error_type}"
     back = context.url("failures")
-    return _many(request, context, action, what, ids, back, whole=len(ids) < MOST)
+    return _many(context, action, what, ids, back, whole=len(ids) < MOST)
 
 
 def _many(
-    request: Request,
     context: Context,
     action: str,
     what: str,
@@ -381,8 +381,8 @@ def _many(
     if action not in ON_MANY:
         raise NotFound("There is no such action.")
     act = ON_MANY[action]
-    if "ids" in request.form:  # those alone that the reader was asked about
-        asked = {int(each) for each in request.form["ids"].split(",") if each.isdecimal()}
+    if "ids" in context.request.form:  # those alone that the reader was asked about
+        asked = {int(each) for each in context.request.form["ids"].split(",") if each.isdecimal()}
         ids = [each for each in ids if each in asked]
     many = count(len(ids), "task") if whole else f"the first {count(len(ids), 'task')}, of more,"
 
@@ -391,11 +391,11 @@ def _many(
         done = 0
         for at in range(0, len(ids), BATCH):
             some = ids[at : at + BATCH]
-            said = f"{count(len(some), 'task')}, {min(some)} to {max(some)}" + (f", one each {step} ms" if step else "")
             packed = b"".join(b"%019d" % each for each in some)
-            work = partial(act.change, ids=packed, first=at * step, step=step)
+            said = f"{count(len(some), 'task')}, {min(some)} to {max(some)}" + (f", one each {step} ms" if step else "")
             with noting(context, action, what, said):
-                done += context.database.use(lambda session, work=work: session.run(work))  # type: ignore[misc]
+                work = partial(_in_one, act, packed, at * step, step)
+                done += context.database.use(work)
         return f"{act.label}: {count(done, 'task')} of {len(ids)}."
 
     deed = Deed(
@@ -411,7 +411,11 @@ def _many(
         harms=action != "retry",
         hidden=[("ids", ",".join(map(str, ids)))],
     )
-    return perform(request, context, deed)
+    return perform(context, deed)
+
+
+def _in_one(act: BulkAct, ids: bytes, first: int, step: int, session: Session) -> int:
+    return session.run(lambda transaction: act.change(transaction, ids, first, step))
 
 
 def _pace(text: str) -> int:
@@ -435,7 +439,7 @@ def queue_buttons(context: Context, row: QueueRow) -> list[Button]:
     ]
 
 
-def queue(request: Request, context: Context, queue: str, action: str) -> Response:
+def queue(context: Context, queue: str, action: str) -> Response:
     """``/queues/QUEUE/ACTION``."""
     database, app, ask = context.database, context.app, ""
     do: Callable[[], str]
@@ -459,7 +463,7 @@ def queue(request: Request, context: Context, queue: str, action: str) -> Respon
         do=lambda _: do(),
         harms=bool(ask),
     )
-    return perform(request, context, deed)
+    return perform(context, deed)
 
 
 def _pause(change: Callable[[], pausing.Paused], done: str) -> str:
@@ -488,7 +492,7 @@ def line_buttons(context: Context, sheet: Sheet, line: Line) -> list[Button]:
     ]
 
 
-def line(request: Request, context: Context, sheet: str, line: str, action: str) -> Response:
+def line(context: Context, sheet: str, line: str, action: str) -> Response:
     """``/SHEET/KEY/ACTION``."""
     from fbtasks.features.web.pages.sheets import sheet_of
 
@@ -505,4 +509,4 @@ def line(request: Request, context: Context, sheet: str, line: str, action: str)
         do=lambda values: sentence(act.do(context.app, line, values)),
         harms=bool(act.ask),
     )
-    return perform(request, context, deed)
+    return perform(context, deed)

@@ -99,18 +99,17 @@ MAP: Final = Map(
 )
 KINDS: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 FILES: Final = {
-    path.name: (path.read_bytes(), KINDS[path.suffix])
-    for path in (HERE / "static").iterdir()
-    if path.suffix in KINDS
+    path.name: (path.read_bytes(), KINDS[path.suffix]) for path in (HERE / "static").iterdir() if path.suffix in KINDS
 }
-STATUS: Final[Mapping[type[FBTasksError], int]] = {
-    errors.TaskNotFound: 404,
-    errors.StatementRefused: 403,
-    errors.DatabaseUnavailable: 503,
-    errors.SchemaError: 503,
-    ConfigurationError: 400,
+STATUS: Final[Mapping[type[FBTasksError], tuple[int, str]]] = {
+    errors.TaskNotFound: (404, "Not found"),
+    errors.StatementRefused: (403, "Not allowed"),
+    errors.DatabaseUnavailable: (503, "No database"),
+    errors.SchemaError: (503, "No queue"),
+    ConfigurationError: (400, "Wrong request"),
+    FBTasksError: (409, "This cannot be done"),
 }
-"""The status of errors; of all others 409."""
+"""The status and the title of an error: those of the first class that it is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +148,15 @@ class Dashboard:
             if name in ("livez", "readyz"):
                 return self._alive(name)
             context.log_in()
-            response = HANDLERS[name](request, context, **values)
+            response = HANDLERS[name](context, **values)
         except HTTPException as error:
             found = error.get_response(request.environ)
             if found.status_code < 400:
-                return found  # type: ignore[return-value]  # it is one of werkzeug's own
+                return found
             return context.problem(error.name, error.description or "", found.status_code, found.headers)
         except FBTasksError as error:
-            status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409)
-            return context.problem("This cannot be done" if status != 503 else "No database", str(error), status)
+            status, title = next(found for kind, found in STATUS.items() if isinstance(error, kind))
+            return context.problem(title, str(error), status)
         except Exception:
             logger.exception("The dashboard could not answer %s %s", request.method, request.path)
             return context.problem("Internal error", "The log of the dashboard has the traceback.", 500)
@@ -310,13 +309,15 @@ class Context:
         """The moment of the request."""
         return datetime.now(UTC)
 
-    def time(self, moment: datetime | None) -> Markup:
-        """Returns a moment, which ``live.js`` shows in the zone of the browser."""
+    def time(self, moment: datetime | None, *, exact: bool = False) -> Markup:
+        """Returns a moment, which ``live.js`` shows in the zone of the browser; *exact*: with its date and ms."""
         if moment is None:
             return Markup("")
-        form = "%H:%M:%S" if abs(self.now - moment) < timedelta(hours=20) else "%Y-%m-%d %H:%M"
-        iso = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
-        return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(iso, iso[:19], moment.strftime(form))
+        whole = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+        is_near = abs(self.now - moment) < timedelta(hours=20)
+        shown = whole if exact else whole[11:19] if is_near else whole[:16]
+        iso = f"{whole.replace(' ', 'T')}Z"
+        return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(iso, whole, shown)
 
     def age(self, moment: datetime | None) -> str:
         """Returns how long ago that was, or in how long it will be."""

@@ -104,7 +104,7 @@ def draw(
     *,
     sums: bool = False,
 ) -> Chart:
-    """Returns a chart of *series* at *moments*. Bars of one moment are stacked. *sums*: of each series its sum is said."""
+    """Returns a chart of *series* at *moments*. Bars of one moment are stacked. *sums*: of each its sum is said."""
     step = WIDTH / max(1, len(moments))
     columns = [[each.values[at] for each in series] for at in range(len(moments))]
     heights = [_height(column, series) for column in columns]

@@ -6,7 +6,7 @@ import signal
 import sys
 import webbrowser
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -43,13 +43,9 @@ def web(database: DatabaseArgs, demo: bool, hash_password: bool, **options: Any)
     if demo and (database.app_path or is_named_by_option()):
         raise click.UsageError("--demo has a database of its own: leave out -A and --url.")
     for number in (signal.SIGTERM, signal.SIGINT):
-        answer(number, _stop)
+        answer(number, lambda *_: sys.exit(0))
     with _demo() if demo else database.opened() as app:
         serve(app, **options)
-
-
-def _stop(number: int, frame: object) -> NoReturn:
-    sys.exit(0)
 
 
 def _demo() -> AbstractContextManager[FBTasks]:
@@ -96,7 +92,9 @@ def serve(
             login.behind(application), host=host, port=port, ident=None, clear_untrusted_proxy_headers=False
         )
     except OSError as error:
-        raise ConfigurationError(f"--host {host} --port {port} cannot be listened at: {error.strerror or error}.") from None
+        raise ConfigurationError(
+            f"--host {host} --port {port} cannot be listened at: {error.strerror or error}."
+        ) from None
     address = f"http://{f'[{host}]' if ':' in host else host}:{server.effective_port}/"
     say(f"The dashboard of {app.url} is at {address} until Ctrl-C.")
     if opens:

@@ -110,7 +110,7 @@ class Login:
                 f"--hash-password prints one), or {TOKEN}, or use --user-header with --trust-proxy."
             )
 
-    def __call__(self, request: Request, action: str, queue: str | None) -> str:
+    def __call__(self, request: Request, *_: Any) -> str:
         """Returns the name of the user. Raises what the browser is answered instead."""
         if self._is_open:
             return self._local(request)
@@ -181,4 +181,6 @@ def _network(text: str) -> Any:
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
-        raise ConfigurationError(f"--trust-proxy {text!r} is no address or network, such as 10.0.0.0/8: {error}.") from None
+        raise ConfigurationError(
+            f"--trust-proxy {text!r} is no address or network, such as 10.0.0.0/8: {error}."
+        ) from None

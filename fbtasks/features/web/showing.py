@@ -63,11 +63,10 @@ class Arguments:
 
     def call(self, payload: Payload | None) -> tuple[list[Any], dict[str, Any]] | None:
         """Returns the positional and the keyword arguments, as JSON has them. None: they are not to be shown."""
-        found = None if payload is None else self._read(payload)
-        body = None if found is None else found[0]
-        if not isinstance(body, list) or len(body) < 2 or not isinstance(body[0], list) or not isinstance(body[1], dict):
-            return None
-        return body[0], body[1]
+        match None if payload is None else self._read(payload):
+            case ([[*args], dict(kwargs), *_],):
+                return args, kwargs
+        return None
 
     def is_secret(self, name: str) -> bool:
         """Whether the value of an argument, or of a key in one, is not shown."""

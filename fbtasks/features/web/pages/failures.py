@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from werkzeug.exceptions import NotFound
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from fbtasks.features.web import store
 from fbtasks.features.web.actions import failure_buttons
@@ -26,9 +26,9 @@ def groups(context: Context, queue: str | None = None, name: str | None = None) 
     )
 
 
-def listing(request: Request, context: Context) -> Response:
+def listing(context: Context) -> Response:
     """``/failures``."""
-    queue, name = request.args.get("queue") or None, request.args.get("name") or None
+    queue, name = context.request.args.get("queue") or None, context.request.args.get("name") or None
     found = groups(context, queue, name)
     return context.page(
         "failures.html", "Failures", queue=queue, name=name, groups=found.rows, looked_at=found.looked_at,
@@ -36,7 +36,7 @@ def listing(request: Request, context: Context) -> Response:
     )  # fmt: skip
 
 
-def show(request: Request, context: Context, group: str) -> Response:
+def show(context: Context, group: str) -> Response:
     """``/failures/KEY``."""
     found = next((each for each in groups(context).rows if each.key == group), None)
     if found is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from fbtasks.cli.health import sentences
 from fbtasks.features.web.pages.span import past
@@ -20,7 +20,7 @@ WAIT = 300.0
 """Seconds that a ready task may wait before that is a finding."""
 
 
-def show(request: Request, context: Context) -> Response:
+def show(context: Context) -> Response:
     """``/``."""
     database, dashboard = context.database, context.dashboard
     look = dashboard.looks.get()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from fbtasks.features.web.actions import queue_buttons
 from fbtasks.features.web.pages.span import past
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from fbtasks.features.web.app import Context
 
 
-def listing(request: Request, context: Context) -> Response:
+def listing(context: Context) -> Response:
     """``/queues``."""
     look = context.dashboard.looks.get()
     titles = list(dict.fromkeys(title for row in look.queues for title in row.shown))
     return context.page("queues.html", "Queues", queues=look.queues, counters=look.counters, titles=titles)
 
 
-def show(request: Request, context: Context, queue: str) -> Response:
+def show(context: Context, queue: str) -> Response:
     """``/queues/QUEUE``."""
     look = context.dashboard.looks.get()
     row = next((each for each in look.queues if each.queue == queue), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from werkzeug.exceptions import NotFound
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from fbtasks.features.web.actions import line_buttons
 from fbtasks.sheet import Sheet
@@ -23,10 +23,10 @@ def sheet_of(context: Context, name: str) -> Sheet:
     return context.dashboard.sheets[name]
 
 
-def listing(request: Request, context: Context, sheet: str) -> Response:
+def listing(context: Context, sheet: str) -> Response:
     """``/SHEET``."""
     found = sheet_of(context, sheet)
-    after = request.args.get("after")
+    after = context.request.args.get("after")
     lines = context.database.use(lambda session: found.lines(session, after, PAGE + 1))
     return context.page(
         "sheet.html",
@@ -38,7 +38,7 @@ def listing(request: Request, context: Context, sheet: str) -> Response:
     )
 
 
-def show(request: Request, context: Context, sheet: str, line: str) -> Response:
+def show(context: Context, sheet: str, line: str) -> Response:
     """``/SHEET/KEY``."""
     found = sheet_of(context, sheet)
     detail = context.database.use(lambda session: found.detail(session, line))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from werkzeug.exceptions import BadRequest
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from fbtasks.database import features, migrate
 from fbtasks.features.web import store
@@ -20,7 +20,7 @@ PAGE: Final = 50
 _ENGINE: Final = "SELECT RDB$GET_CONTEXT('SYSTEM', 'ENGINE_VERSION') FROM RDB$DATABASE"
 
 
-def show(request: Request, context: Context) -> Response:
+def show(context: Context) -> Response:
     """``/system``."""
 
     def read(session: Session) -> dict[str, Any]:
@@ -50,9 +50,9 @@ def show(request: Request, context: Context) -> Response:
     return context.page("system.html", "System", **context.database.use(read))
 
 
-def audit(request: Request, context: Context) -> Response:
+def audit(context: Context) -> Response:
     """``/audit``."""
-    before = request.args.get("before", "")
+    before = context.request.args.get("before", "")
     if before and not before.isdecimal():
         raise BadRequest("before= must be the number of a line.")
     number = int(before) if before else None

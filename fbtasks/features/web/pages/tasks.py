@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.web import search, store
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 PAGE: Final = 50
 
 
-def listing(request: Request, context: Context) -> Response:
+def listing(context: Context) -> Response:
     """``/tasks?q=``: the address is the saved view."""
-    text, database = request.args.get("q", ""), context.database
+    text, database = context.request.args.get("q", ""), context.database
     try:
         query = parse(context, text)
-        cursor = request.args.get("after")
+        cursor = context.request.args.get("after")
         page = database.use(lambda session: search.page(database, session, query, cursor, PAGE))
     except ConfigurationError as error:
         return context.page("tasks.html", "Tasks", 400, q=text, problem=str(error), page=None, buttons=[])
@@ -37,7 +37,7 @@ def listing(request: Request, context: Context) -> Response:
     return context.page("tasks.html", "Tasks", q=str(query), problem="", page=page, buttons=buttons)
 
 
-def show(request: Request, context: Context, id: str) -> Response:
+def show(context: Context, id: str) -> Response:
     """``/tasks/ID``."""
     found = get_task(context.database, id)
     row, payloads = found.row, context.options.arguments

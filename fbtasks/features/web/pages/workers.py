@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from werkzeug.exceptions import NotFound
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Response
 
 from fbtasks.features.web import search
 from fbtasks.features.web.query import Query
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fbtasks.features.web.app import Context
 
 
-def listing(request: Request, context: Context) -> Response:
+def listing(context: Context) -> Response:
     """``/workers``."""
     return context.page("workers.html", "Workers", workers=context.dashboard.looks.get().workers)
 
 
-def show(request: Request, context: Context, id: int) -> Response:
+def show(context: Context, id: int) -> Response:
     """``/workers/ID``."""
     database = context.database
     worker = next((each for each in database.use(processes.workers) if each.id == id), None)

@@ -9,8 +9,9 @@ function showTimes() {
   if (kept.get("zone", "local") !== "local") return;
   for (const each of document.querySelectorAll("time")) {
     const t = new Date(each.dateTime), day = `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())}`;
-    const time = `${two(t.getHours())}:${two(t.getMinutes())}`;
-    each.textContent = each.textContent.length < 9 ? `${time}:${two(t.getSeconds())}` : `${day} ${time}`;
+    const whole = `${day} ${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}.${each.dateTime.slice(20, 23)}`;
+    const [from, to] = { 8: [11, 19], 16: [0, 16], 23: [0, 23] }[each.textContent.length]; // as the server has cut it
+    each.textContent = whole.slice(from, to);
   }
 }
 
