@@ -204,7 +204,7 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
         fields.append(Field(name=f"arg{at}", label=f"argument {name}" if name.isdecimal() else name, value=shown))
     lacking = [each.name for each in ([] if known is None else known.parameters.all) if each.kind in KEYWORD]
     lacking = [name for name in lacking[len(args) :] if name not in kwargs]
-    fields += [Field(name=f"new{name}", label=f"{name} (as the function has it)") for name in lacking]
+    fields += [Field(name=f"new{name}", label=f"{name} (not given)") for name in lacking]
     if known is None:
         fields.append(Field(name="more", label="more arguments by name, as a JSON object"))
 
@@ -231,7 +231,7 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
         ask="Enqueue a new call of this task? The arguments are JSON. A field that is left empty keeps what there was.",
         fields=fields,
         do=run,
-        said=lambda values: ", ".join(["changed:", *(each.label for each in fields if is_changed(each, values))]),
+        said=lambda values: ", ".join(each.label for each in fields if is_changed(each, values)),
     )
 
 

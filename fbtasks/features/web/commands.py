@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import webbrowser
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import click
@@ -42,10 +44,21 @@ def web(database: DatabaseArgs, demo: bool, hash_password: bool, **options: Any)
         return
     if demo and (database.app_path or is_named_by_option()):
         raise click.UsageError("--demo has a database of its own: leave out -A and --url.")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        answer(number, lambda *_: sys.exit(0))
-    with _demo() if demo else database.opened() as app:
+    with _ending_by_signals(), _demo() if demo else database.opened() as app:
         serve(app, **options)
+
+
+@contextmanager
+def _ending_by_signals() -> Iterator[None]:
+    """For the block: SIGTERM and SIGINT leave it, and the program ends with 0."""
+    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in former:
+            answer(number, lambda *_: sys.exit(0))
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def _demo() -> AbstractContextManager[FBTasks]:
@@ -87,15 +100,16 @@ def serve(
         arguments="hidden" if hide_arguments else "shown",
     )
     try:
-        # Headers of proxies are not for waitress to drop: they are looked at.
-        server = create_server(
-            login.behind(application), host=host, port=port, ident=None, clear_untrusted_proxy_headers=False
-        )
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise ConfigurationError(
-            f"--host {host} --port {port} cannot be listened at: {error.strerror or error}."
-        ) from None
-    address = f"http://{f'[{host}]' if ':' in host else host}:{server.effective_port}/"
+        why = error.strerror or error
+        raise ConfigurationError(f"--host {host} --port {port} cannot be listened at: {why}.") from None
+    # Headers of proxies are not for waitress to drop: they are looked at.
+    server = create_server(
+        login.behind(application), sockets=[listener], ident=None, clear_untrusted_proxy_headers=False
+    )
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
     say(f"The dashboard of {app.url} is at {address} until Ctrl-C.")
     if opens:
         webbrowser.open(address)

@@ -126,6 +126,8 @@ def running() -> Iterator[FBTasks]:
                 worker = subprocess.Popen(
                     [sys.executable, "-m", "fbtasks", *words],
                     env={**os.environ, URL_VARIABLE: url},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
                     stderr=log,
                     start_new_session=True,  # Ctrl-C is for this process, which ends the worker
                 )

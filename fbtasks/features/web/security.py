@@ -162,7 +162,9 @@ class Login:
     def behind(self, application: Any) -> Any:
         """Returns *application* as it is behind the proxies: with the host, the scheme and the prefix that they say."""
         fixed = ProxyFix(application, x_for=0, x_host=1, x_proto=1, x_prefix=1)
-        return lambda environ, start: (fixed if self.is_proxy(environ["REMOTE_ADDR"]) else application)(environ, start)
+        return lambda environ, start: (fixed if self.is_proxy(environ.get("REMOTE_ADDR", "")) else application)(
+            environ, start
+        )
 
 
 def hash_password(password: str) -> str:
@@ -181,6 +183,4 @@ def _network(text: str) -> Any:
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
-        raise ConfigurationError(
-            f"--trust-proxy {text!r} is no address or network, such as 10.0.0.0/8: {error}."
-        ) from None
+        raise ConfigurationError(f"--trust-proxy {text!r} is no network such as 10.0.0.0/8: {error}.") from None
