@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.feature import Feature
+from fbtasks.feature import Duty, Every, Feature, Worker
 from fbtasks.system import checks
 
 if TYPE_CHECKING:
@@ -21,6 +21,17 @@ class Web(Feature):
 
     name = "web"
     schema = Path(__file__).with_name("schema")
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Writes down what becomes of tasks, unless the app has that off, and forgets what is old."""
+        from fbtasks.features.web.duty import LOOK, SELDOM, UPKEEP, Depths, Statistics, Upkeep
+
+        is_on = self.app.settings.statistics
+        if is_on:
+            yield Statistics(worker)
+            yield Every("counting what waits", LOOK, Depths(), at_start=False)
+        upkeep = Upkeep(worker.turn)
+        yield Every("joining and forgetting counters", UPKEEP if is_on else SELDOM, upkeep, at_start=False)
 
 
 @contextmanager

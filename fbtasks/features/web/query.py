@@ -29,7 +29,7 @@ _STATES: Final = {
     "finished": ENDED,
 }
 _WORD: Final = re.compile(
-    r'\s*(?:(?P<key>[A-Za-z][\w.]*):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s"]\S*|))(?=\s|$)'
+    r'\s*(?:(?P<key>[A-Za-z][\w.]*):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s"]*))(?=\s|$)'
 )
 _AGO: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

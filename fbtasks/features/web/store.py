@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from fbtasks import timing as clock
+from fbtasks.database import values
 from fbtasks.database.values import as_naive_utc, as_utc
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import results
 from fbtasks.queue.register import processes
+from fbtasks.queue.results import QueueRow
+from fbtasks.tasks.call import WorkerRow
 
 BOUNDS: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0, 600.0)
 """Seconds: what ends each bucket of a histogram but the last one."""
+_COUNTED: Final = 100_000
+"""Tasks of each state that are counted in a queue."""
+_MOST: Final = 10**15 - 1
 _LONGEST: Final = 3600.0
 """Seconds up to which the last one is taken to go."""
 BUCKETS: Final = len(BOUNDS) + 1
@@ -156,16 +163,56 @@ class Tried(NamedTuple):
     traceback: str
 
 
-def put_counts(transaction: Transaction, queue: str, name: str, counts: Iterable[float]) -> None:
-    """Adds what became of tasks: the columns of QUEUE_MINUTE from SUCCEEDED on, in their order."""
-    transaction.call("FBTASKS_WEB.PUT_MINUTE", queue, name, "".join(f"{int(each):015d}" for each in counts))
+def ahead(reader: Session | Transaction) -> float:
+    """Returns by how many seconds the database's clock is ahead of this machine's."""
+    now = results.now(reader) if isinstance(reader, Session) else values.now(reader)
+    return (now - clock.utcnow()).total_seconds()
 
 
-def put_try(transaction: Transaction, tried: Tried, now: float) -> None:
-    """Notes a try. *now* is what the clock of its worker shows."""
-    ago, took = int(1000 * (now - tried.ended)), int(1000 * tried.elapsed)
-    error = tried.error_type or None, tried.error or None, tried.traceback or None
-    transaction.call("FBTASKS_WEB.PUT_TRY", tried.task, tried.number, tried.kind, tried.worker, ago, took, *error)
+def put(transaction: Transaction, counts: Mapping[tuple[str, str], Sequence[float]], tries: Iterable[Tried]) -> float:
+    """Adds *counts* of tasks, by queues and names, and notes *tries*. Returns what :func:`ahead` does.
+
+    The counts are the columns of QUEUE_MINUTE from SUCCEEDED on, times in seconds.
+    """
+    for (queue, name), row in sorted(counts.items()):
+        *ended, elapsed, waited = row[:6]
+        numbers = (*ended, 1000 * elapsed, 1000 * waited, *row[6:])
+        packed = "".join(f"{min(max(0, int(each)), _MOST):015d}" for each in numbers)
+        transaction.call("FBTASKS_WEB.PUT_MINUTE", queue, name, packed)
+    now = clock.monotonic()
+    for each in tries:
+        ago, took = int(1000 * (now - each.ended)), int(1000 * each.elapsed)
+        error = (text.replace("\0", "\N{SYMBOL FOR NULL}") or None for text in each[6:])
+        transaction.call("FBTASKS_WEB.PUT_TRY", each.task, each.number, each.kind, each.worker, ago, took, *error)
+    return ahead(transaction)
+
+
+def depth_is_noted(session: Session) -> bool:
+    """Whether a worker has noted the depths of queues in this minute."""
+    return bool(session.read("depth_is_noted")[0][0])
+
+
+def depths(session: Session) -> dict[str, tuple[int, ...]]:
+    """Returns how many tasks queues hold, as :class:`Depth` has it; by an empty name how many all of them do."""
+    alive = [row for row in processes.workers(session) if row.alive]
+    found = {row.queue: row for row in results.bounded(session, _COUNTED)}
+    rows = {}
+    for queue in sorted({*found, *processes.serving(alive)}):
+        row = found.get(queue) or QueueRow(queue=queue)
+        rows[queue] = row.ready, row.scheduled, row.held, row.running, *_room(alive, queue)
+    totals = (sum(row[n] for row in rows.values()) for n in range(4))
+    return {**rows, "": (*totals, *_room(alive, None))}
+
+
+def _room(workers: Iterable[WorkerRow], queue: str | None) -> tuple[int, int]:
+    serving = [row for row in workers if queue is None or queue in row.queues]
+    return sum(row.running for row in serving), sum(row.concurrency for row in serving)
+
+
+def put_depths(transaction: Transaction, rows: Mapping[str, Iterable[int]]) -> None:
+    """Notes how many tasks queues hold."""
+    for queue, numbers in rows.items():
+        transaction.call("FBTASKS_WEB.PUT_DEPTH", queue, *numbers)
 
 
 # What a dashboard reads.
