@@ -158,17 +158,21 @@ def test_what_is_not_there(app, path, status):
 
 
 def test_counters_become_charts(app):
+    app.task(name="shop.send", queue="mail")(lambda: 1).delay_many([()] * 40)
+    app.task(name="shop.fail", queue="mail", max_retries=0)(lambda: 1 / 0).delay()
+    drain(app)
     with app.database.session() as session:
-        counts = [40, 2, 1, 3, 9000, 100, *[0] * 5, 40, *[0] * 6, 40, *[0] * 11]
-        for queue, name in (("mail", "shop.send"), ("mail", ""), ("", "")):
-            session.run(lambda t: store.put_counts(t, queue, name, counts))  # noqa: B023  # it is called at once
+        session.run(lambda t: store.put_depths(t, {"": (7, 0, 3, 1, 1, 8), "mail": (7, 0, 3, 1, 1, 8)}))
     found = browser(app).get("/overview.json").json
     assert sum(point["succeeded"] for point in found["points"]) == 40
-    assert [row["name"] for row in found["names"]] == ["shop.send"]
-    shown = page(browser(app), "/")
-    bars = [facts for tag, facts in shown.tags if tag == "rect" and facts["class"] != "hover"]
-    assert {facts["class"] for facts in bars} == {"succeeded", "failed", "cancelled", "retried"}
+    assert [row["name"] for row in found["names"]] == ["shop.fail", "shop.send"]
+    assert [(row["ready"], row["slots"]) for row in found["backlog"]] == [(7, 8)]
+    shown = page(browser(app), "/queues/mail")
+    bars = [facts["class"] for tag, facts in shown.tags if tag == "rect" and facts["class"] != "hover"]
+    assert set(bars) == {"succeeded", "failed"}
+    assert {"line p50", "line p95", "line ready"} <= {facts.get("class") for tag, facts in shown.tags if tag == "path"}
     assert "/tasks?q=queue:mail+name:shop.send" in shown.links
+    assert "Nothing is written down yet" not in shown.text
 
 
 def test_lines_end_where_there_is_no_value():
