@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -76,19 +77,28 @@ def percentiles(title: str, member: str, points: Sequence[Point]) -> Chart:
     return draw(title, [point.time for point in points], series, span)
 
 
-def backlog(depths: Sequence[Depth]) -> Chart:
-    """What waited."""
-    series = [Series(name, [getattr(each, name) for each in depths], "line") for name in ("ready", "held", "scheduled")]
-    return draw("Backlog", [each.time for each in depths], series, number)
+def backlog(points: Sequence[Point], depths: Sequence[Depth]) -> Chart:
+    """What waited, over the time of *points*."""
+    return _depths("Backlog", points, depths, {"ready": "line", "held": "line", "scheduled": "line"})
 
 
-def use(depths: Sequence[Depth]) -> Chart:
-    """How many of their places workers used."""
+def use(points: Sequence[Point], depths: Sequence[Depth]) -> Chart:
+    """How many of their places workers used, over the time of *points*."""
+    return _depths("Workers", points, depths, {"busy": "area", "slots": "line"})
+
+
+def _depths(title: str, points: Sequence[Point], depths: Sequence[Depth], shapes: Mapping[str, str]) -> Chart:
+    moments = [point.time for point in points]
+    found: list[Depth | None] = [None] * len(moments)
+    for depth in depths:
+        at = bisect_right(moments, depth.time) - 1
+        if at >= 0:
+            found[at : at + 2] = [depth] * len(found[at : at + 2])  # a minute without one has that of the last
     series = [
-        Series("busy", [each.busy for each in depths], "area"),
-        Series("slots", [each.slots for each in depths], "line"),
+        Series(name, [None if each is None else getattr(each, name) for each in found], shape)
+        for name, shape in shapes.items()
     ]
-    return draw("Workers", [each.time for each in depths], series, number)
+    return draw(title, moments, series, number)
 
 
 def number(value: float) -> str:
