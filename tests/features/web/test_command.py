@@ -1,5 +1,6 @@
 """``fbtasks web``: it serves, says where, and ends without a trace."""
 
+import inspect
 import re
 import signal
 import subprocess
@@ -7,13 +8,16 @@ import sys
 import tempfile
 import urllib.request
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from support.programs import command_line
+from support.programs import command_line, python
 from support.sql import one
 from werkzeug.security import check_password_hash
 
+from fbtasks.features.web import dashboard
+from fbtasks.features.web.query import REASONS, Query
 from fbtasks.features.web.security import PASSWORD
 
 
@@ -119,3 +123,22 @@ def test_a_hash_for_the_environment(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert command_line("web", "--hash-password") == 0
     assert check_password_hash(capsys.readouterr().out.strip(), "open sesame")
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "dashboard.md"
+
+
+def test_the_page_has_all_options_and_all_that_is_searched_by():
+    text = PAGE.read_text()
+    options = text.partition("| option | default |")[2].partition("\n## ")[0]
+    parameters = [*inspect.signature(dashboard).parameters][1:]
+    assert re.findall(r"^\| `(\w+)` \|", options, re.MULTILINE) == parameters
+    found = text.partition("## Search")[2].partition("\n## ")[0]
+    named = {*re.findall(r"`(\w+)[:.]", found)}
+    assert named >= {each.name for each in fields(Query)} - {"words"}
+    assert {*REASONS} <= {*re.findall(r"`(?:why:)?(\w+)`", found)}
+
+
+def test_programs_that_show_nothing_import_nothing_for_it():
+    code = "import sys, fbtasks.app, fbtasks.cli; print({'werkzeug', 'jinja2', 'waitress'} & {*sys.modules})"
+    assert python(code).stdout == "set()\n"
