@@ -25,7 +25,8 @@ from fbtasks import errors
 from fbtasks import timing as clock
 from fbtasks.cli.output import as_dict, visible
 from fbtasks.errors import ConfigurationError, FBTasksError
-from fbtasks.features.web import actions, charts
+from fbtasks.features.web import charts
+from fbtasks.features.web.actions import many, one, things
 from fbtasks.features.web.pages import failures, queues, sheets, system, tasks, workers
 from fbtasks.features.web.pages import overview as front
 from fbtasks.features.web.query import Query
@@ -79,11 +80,11 @@ ROUTES: Final[Sequence[tuple[str, str, Callable[..., Response]]]] = (
     ("/<key:sheet>/<key:line>", "line", sheets.show),
 )
 ACTIONS: Final[Sequence[tuple[str, str, Callable[..., Response]]]] = (
-    ("/bulk/<key:action>", "do_bulk", actions.bulk),
-    ("/tasks/<key:id>/<key:action>", "do_task", actions.task),
-    ("/queues/<key:queue>/<key:action>", "do_queue", actions.queue),
-    ("/failures/<key:group>/<key:action>", "do_failure", actions.failure),
-    ("/<key:sheet>/<key:line>/<key:action>", "do_line", actions.line),
+    ("/bulk/<key:action>", "do_bulk", many.bulk),
+    ("/tasks/<key:id>/<key:action>", "do_task", one.task),
+    ("/queues/<key:queue>/<key:action>", "do_queue", things.queue),
+    ("/failures/<key:group>/<key:action>", "do_failure", many.failure),
+    ("/<key:sheet>/<key:line>/<key:action>", "do_line", things.line),
 )
 HANDLERS: Final = {name: handler for _, name, handler in (*ROUTES, *ACTIONS)}
 MAP: Final = Map(

@@ -10,7 +10,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, FBTasks
 from fbtasks.feature import Feature
-from fbtasks.features.web import actions
+from fbtasks.features.web.actions import many
 from fbtasks.sheet import Act, Field, Line, Sheet
 from fbtasks.states import State
 
@@ -66,7 +66,7 @@ def test_a_task_is_put_back_cancelled_and_deleted(app, client, fail):
 def test_what_is_not_written_into_the_audit_is_not_done(app, client, fail, monkeypatch):
     (number,) = fail(1)
 
-    def refuse(transaction, **line):
+    def refuse(*_):
         raise ConfigurationError("no ink")
 
     monkeypatch.setattr("fbtasks.features.web.store.note", refuse)
@@ -83,7 +83,7 @@ def test_a_running_task_is_stopped_by_its_worker(app, client, claim):
 
 
 def test_all_that_a_search_finds_as_the_reader_was_asked(app, client, fail, monkeypatch):
-    monkeypatch.setattr(actions, "BATCH", 2)
+    monkeypatch.setattr(many, "BATCH", 2)
     ids = fail(*range(5))
     asked = page(client, "/bulk/retry?q=state:failed")
     assert "Put 5 tasks back into their queues?" in asked.text
@@ -93,8 +93,7 @@ def test_all_that_a_search_finds_as_the_reader_was_asked(app, client, fail, monk
     assert "Retry: 5 tasks of 5." in done.text
     assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == [(number,) for number in more]
     lines = rows(app, AUDIT)
-    assert [line[1:3] for line in lines] == [("retry", "state:failed")] * 3
-    assert lines[0][3] == f"2 tasks, {ids[3]} to {ids[4]}"
+    assert lines == [("ann", "retry", "state:failed", f"5 tasks, {ids[0]} to {ids[4]}")]
     assert "Cancel: 5 tasks of 5." in said(client, post(client, "/bulk/cancel?q=state:waiting")).text
     assert "Discard: 6 tasks of 6." in said(client, post(client, "/bulk/discard?q=")).text
     assert (
@@ -104,7 +103,7 @@ def test_all_that_a_search_finds_as_the_reader_was_asked(app, client, fail, monk
 
 
 def test_a_group_of_failures_is_put_back_at_a_pace(app, client, fail, monkeypatch):
-    monkeypatch.setattr(actions, "BATCH", 2)
+    monkeypatch.setattr(many, "BATCH", 2)
     fail(*range(5))
     app.task(name="other", max_retries=0)(lambda: 1 / 0).delay()
     drain(app)
@@ -242,3 +241,12 @@ def test_actions_of_features(url):
         assert rows(app, AUDIT) == [("ann", "lamps.dim", "lamps a/b", "to=5, all=1")]
         allowed = browser(app, lambda request, action, queue: action in ("look", "lamps.light"))
         assert page(allowed, "/lamps/a~2Fb").buttons == {"/tasks", "/lamps/a~2Fb/light"}
+
+
+def test_what_an_action_of_a_feature_does_elsewhere_is_in_the_audit_too(url):
+    feature = Lighting()
+    with closing(FBTasks("test", url, features=[*FEATURES, feature])) as app:
+        feature.lamps.actions["light"] = Act(label="Light", do=lambda app, key, values: "It is lit.")
+        client = browser(app)
+        assert "It is lit." in said(client, post(client, "/lamps/a~2Fb/light")).text
+        assert rows(app, AUDIT) == [("ann", "lamps.light", "lamps a/b", "")]

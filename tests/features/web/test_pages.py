@@ -166,7 +166,7 @@ def test_counters_become_charts(app):
     found = browser(app).get("/overview.json").json
     assert sum(point["succeeded"] for point in found["points"]) == 40
     assert [row["name"] for row in found["names"]] == ["shop.fail", "shop.send"]
-    assert [(row["ready"], row["slots"]) for row in found["backlog"]] == [(7, 8)]
+    assert (found["backlog"][-1]["held"], found["backlog"][-1]["slots"]) == (3, 8)
     shown = page(browser(app), "/queues/mail")
     bars = [facts["class"] for tag, facts in shown.tags if tag == "rect" and facts["class"] != "hover"]
     assert set(bars) == {"succeeded", "failed"}

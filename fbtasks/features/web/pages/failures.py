@@ -8,7 +8,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from fbtasks.features.web import store
-from fbtasks.features.web.actions import failure_buttons
+from fbtasks.features.web.actions.many import failure_buttons
 from fbtasks.queue import results
 
 if TYPE_CHECKING:

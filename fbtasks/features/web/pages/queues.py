@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Response
 
-from fbtasks.features.web.actions import queue_buttons
+from fbtasks.features.web.actions.things import queue_buttons
 from fbtasks.features.web.pages.span import past
 from fbtasks.queue.operations.queues import check_queue
 from fbtasks.queue.results import QueueRow

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
-from fbtasks.features.web.actions import line_buttons
+from fbtasks.features.web.actions.things import line_buttons
 from fbtasks.sheet import Sheet
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from werkzeug.wrappers import Response
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.web import search, store
-from fbtasks.features.web.actions import bulk_buttons, parse, task_buttons
+from fbtasks.features.web.actions.many import bulk_buttons, parse
+from fbtasks.features.web.actions.one import task_buttons
 from fbtasks.features.web.showing import links_of, named
 from fbtasks.features.web.store import Try
 from fbtasks.queue.operations.tasks import get_task
