@@ -26,7 +26,7 @@ async function look() {
       const answer = await fetch(location.href, { headers, cache: "no-store", signal: AbortSignal.timeout(15000) });
       if (answer.status === 200 && !answer.redirected && !rests()) {
         const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-        const callbacks = { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") };
+        const callbacks = { beforeAttributeUpdated: (name, node) => name !== { DETAILS: "open", INPUT: "value" }[node.tagName] };
         if (main) Idiomorph.morph(one("main"), main, { callbacks });
         etag = answer.headers.get("ETag") ?? "";
         showTimes();
