@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: demo soak bench test machines depth lint check clean
+.PHONY: demo soak bench test test-web machines depth lint check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   runs four examples with real workers"
 	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them; SLOW=1: more variants)"
+	@echo "make test-web  passes the tests of the dashboard in Chromium (WRITE=1: makes the pictures in docs anew)"
 	@echo "make machines  varies what machines vary: time zones, namespaces, signals, users, character sets (all variants)"
 	@echo "make depth  counts what operations cost with a thousand and with a million waiting, into docs/benchmarks/depth.md"
 	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
@@ -28,6 +29,12 @@ SLOW ?=
 test: $(VENV)/ready
 	@echo "== Running the tests ($(JOBS) side by side)"
 	@FBTASKS_SLOW=$(SLOW) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+WRITE ?=
+WEB_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+test-web: $(VENV)/web-ready
+	@echo "== Running the tests of the dashboard in Chromium ($(WEB_JOBS) side by side)"
+	@FBTASKS_WRITE=$(WRITE) $(BIN)/python -m pytest -n $(WEB_JOBS) --dist loadfile $(or $(TESTS),tests/web)
 
 # The cheap variants are part of `make test`.
 machines: $(VENV)/ready
@@ -70,6 +77,10 @@ check: test lint
 
 $(VENV)/ready: pyproject.toml
 	@PYTHON=$(PYTHON) VENV=$(VENV) SUDO="$(SUDO)" sh tools/setup.sh
+	@touch $@
+
+$(VENV)/web-ready: $(VENV)/ready tools/web-setup.sh
+	@VENV=$(VENV) SUDO="$(SUDO)" sh tools/web-setup.sh
 	@touch $@
 
 clean:

@@ -1,6 +1,10 @@
 """A browser for the dashboard: werkzeug's test client, with what a page is made of."""
 
 import re
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
 from html.parser import HTMLParser
 
 from werkzeug.test import Client
@@ -53,3 +57,34 @@ def said(client, response):
     """The page that a deed leads to; the answer is a redirection."""
     assert response.status_code == 303, Page(response).text
     return page(client, response.headers["Location"])
+
+
+@contextmanager
+def serving(*arguments, **options):
+    """``fbtasks web`` with *arguments*: its process, and the address that it says."""
+    command = [sys.executable, "-m", "fbtasks", "web", "--port", "0", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    try:
+        said = ""
+        while not (found := re.search(r"http://\S+/", said)):
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            said += line
+        yield process, found[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def addresses(site):
+    """The addresses of all pages: those of the menu, and the first one that each of them leads to below itself."""
+
+    def links(path):
+        with urllib.request.urlopen(site + path.removeprefix("/"), timeout=60) as answer:
+            read = _Reader(answer.read().decode())
+        return [facts["href"] for tag, facts in read.tags if tag == "a" and facts.get("href", "").startswith("/")]
+
+    first = links("/")
+    menu = first[1 : first.index("/system") + 1]  # behind the name of the app
+    below = (next((link for link in links(path) if link.startswith(f"{path}/")), None) for path in menu[1:])
+    return [*menu, *filter(None, below)]

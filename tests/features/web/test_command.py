@@ -3,15 +3,14 @@
 import inspect
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import urllib.request
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from support.dashboards import serving
 from support.programs import command_line, python
 from support.sql import one
 from werkzeug.security import check_password_hash
@@ -19,23 +18,6 @@ from werkzeug.security import check_password_hash
 from fbtasks.features.web import dashboard
 from fbtasks.features.web.query import REASONS, Query
 from fbtasks.features.web.security import PASSWORD
-
-
-@contextmanager
-def serving(*arguments, env=None):
-    """The process, and the address that it says."""
-    command = [sys.executable, "-m", "fbtasks", "web", "--port", "0", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
-    try:
-        said = ""
-        while not (found := re.search(r"http://\S+/", said)):
-            line = process.stdout.readline()
-            assert line, process.stderr.read()
-            said += line
-        yield process, found[0]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def get(address, **headers):

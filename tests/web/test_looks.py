@@ -1,0 +1,147 @@
+"""The pages of a shop: for eyes, keys and readers of screens, on large and on small screens."""
+
+import os
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import shop
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import expect
+from support.dashboards import addresses
+
+PICTURES = Path(__file__).parents[2] / "docs" / "images" / "dashboard"
+SMALL = {"width": 360, "height": 720}
+OVERFLOW = """() => {
+    const width = document.documentElement.clientWidth
+    if (document.documentElement.scrollWidth <= width) return []
+    return [...document.querySelectorAll("body *")].filter((each) => each.getBoundingClientRect().right > width + 1
+        && !each.parentElement.closest(".scroll, pre, nav, svg")).map((each) => each.outerHTML.slice(0, 200))
+}"""
+
+
+@pytest.fixture(scope="module")
+def site(make_site):
+    with make_site(shop.SOURCE, shop.fill) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def paths(site):
+    app = site.app
+    return [
+        *addresses(site.address),
+        "/?span=3h",
+        "/queues/mail",
+        *(f"/tasks?q=state:{state}" for state in ("failed", "waiting", "running")),
+        "/tasks?q=stat:failed",
+        "/tasks/999999",
+        *(f"/tasks/{number}" for number in (app.tried, app.running, app.scheduled)),
+        f"/tasks/{app.tried}/run",
+        f"/tasks/{app.tried}/discard",
+        "/bulk/retry?q=state:failed",
+    ]
+
+
+def refused(path):
+    return "999999" in path or "stat:" in path
+
+
+def test_no_page_is_wider_than_a_small_screen(site, paths, open_page):
+    page, wide = open_page(site.address, viewport=SMALL, refused=["404", "400"]), {}
+    for path in paths:
+        page.goto(site.url(path))
+        if found := page.evaluate(OVERFLOW):
+            wide[path] = found[-1]
+        assert page.evaluate("document.documentElement.scrollWidth") <= SMALL["width"] or found, path
+    assert wide == {}
+
+
+def test_axe_finds_nothing(site, paths, open_page):
+    axe, found = Axe(), {}
+    page = open_page(site.address, bypass_csp=True, refused=["404", "400"])
+    for path in paths:
+        page.goto(site.url(path))
+        page.emulate_media(color_scheme="light")
+        wrong = axe.run(page).response["violations"]
+        page.emulate_media(color_scheme="dark")
+        wrong += axe.run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
+        for each in wrong:
+            found.setdefault(f"{each['id']}: {each['help']}", []).append((path, each["nodes"][0]["html"][:200]))
+    assert found == {}
+
+
+def test_keys_alone(site, open_page):
+    page = open_page(site.address)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    order = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        order.append(page.evaluate("document.activeElement.innerText"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outline")
+        assert outline.endswith("2px"), outline
+    assert order[1:6] == ["Overview", "Queues", "Tasks", "Workers", "Failures"]
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Failures").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Failures")
+    page.keyboard.press("/")
+    page.keyboard.type("state:failed timeout")
+    page.keyboard.press("Enter")
+    expect(page.locator("#q")).to_have_value("state:failed timeout")
+    page.locator("h1").click()
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Workers")
+    page.keyboard.press("?")
+    expect(page.get_by_role("button", name="Close")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_pictures(site, open_page):
+    app = site.app
+    group = next(each for each in addresses(site.address) if each.startswith("/failures/"))
+    shots = {
+        "overview": "/",
+        "queues": "/queues",
+        "queue": "/queues/mail?span=3h",
+        "tasks": "/tasks?q=state:failed",
+        "task": f"/tasks/{app.tried}",
+        "workers": "/workers",
+        "worker": next(each for each in addresses(site.address) if each.startswith("/workers/")),
+        "failures": "/failures",
+        "failure": group,
+        "audit": "/audit",
+        "system": "/system",
+        "run": f"/tasks/{app.tried}/run",
+    }
+    for name, path in shots.items():
+        picture(open_page, site, path, name, viewport={"width": 1280, "height": 400})
+    picture(open_page, site, "/", "overview-dark", viewport={"width": 1280, "height": 400}, color_scheme="dark")
+    picture(open_page, site, "/", "overview-small", viewport=SMALL)
+
+
+HIDE = """(folder) => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "/var/lib/shop")
+}"""
+
+
+def picture(open_page, site, path, name, **options):
+    """Takes a picture of a page: what a reader sees first. It becomes part of the docs with FBTASKS_WRITE=1."""
+    page = open_page(site.url(path), timezone_id="Europe/Berlin", **options)
+    page.evaluate(HIDE, str(Path(site.app.settings.url.reveal().partition("//")[2]).parent))
+    height = min(page.evaluate("document.documentElement.scrollHeight"), 900)
+    clip = {"x": 0, "y": 0, "width": options["viewport"]["width"], "height": height}
+    data = page.screenshot(full_page=True, clip=clip)
+    page.close()
+    assert data
+    if os.environ.get("FBTASKS_WRITE"):
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        with Image.open(BytesIO(data)) as image:
+            few = image.convert("RGB").quantize(32, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+            few.save(PICTURES / f"{name}.png", optimize=True)
+        assert (PICTURES / f"{name}.png").stat().st_size < 70_000

@@ -1,0 +1,161 @@
+"""Pages refresh themselves, and leave the reader what he has in hand."""
+
+import pytest
+from playwright.sync_api import expect
+
+SOURCE = """
+import time
+from pathlib import Path
+app = FBTasks("shop")
+HERE = Path(__file__).parent
+
+@app.task(name="shop.send_invoice")
+def send_invoice(order):
+    return f"INV-{order:06d}"
+
+@app.task(name="shop.wait")
+def wait(name):
+    while not (HERE / name).exists():
+        time.sleep(0.02)
+"""
+
+
+@pytest.fixture(scope="module")
+def site(make_site):
+    with make_site(SOURCE) as site:
+        site.project.worker("-c", "2", "-P", "threads", "-n", "web1")
+        run(site, 1)
+        yield site
+
+
+def run(site, *orders):
+    """Has the worker run tasks. Returns their numbers."""
+    results = [site.app.send_task("shop.send_invoice", (order,)) for order in orders]
+    for result in results:
+        result.get(timeout=60)
+    return [result.id for result in results]
+
+
+class Clock:
+    """The time of a page, which passes as the test says."""
+
+    def __init__(self, page):
+        self._page, self.asked = page, 0
+        page.on("request", self._hear)
+        page.clock.install()
+        page.reload()
+        page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 0.1)
+
+    def _hear(self, request):
+        self.asked += request.resource_type == "fetch"
+
+    def passes(self, seconds):
+        """Returns how often the page asks for itself meanwhile."""
+        before = self.asked
+        self._page.clock.run_for(1000 * seconds)
+        self._page.evaluate("0")  # behind the requests that the page has begun
+        return self.asked - before
+
+
+@pytest.fixture
+def at(site, open_page):
+    """Opens a page with its time in the hand of the test."""
+
+    def at(path, **options):
+        page = open_page(site.url(path), **options)
+        return page, Clock(page)
+
+    return at
+
+
+def test_figures_change_by_themselves(site, open_page):
+    page = open_page(site.address)
+    figure = page.locator("a.stat.succeeded b")
+    before = int(figure.inner_text())
+    run(site, *range(5))
+    expect(figure).to_have_text(str(before + 5))
+    held = site.app.send_task("shop.wait", ("here",))
+    expect(page.locator("a.stat.running b")).to_have_text("1")
+    (site.project.folder / "here").touch()
+    held.get(timeout=60)
+    expect(page.locator("a.stat.running b")).to_have_text("0")
+
+
+def test_focus_stays_with_its_task_when_others_come_before_it(site, open_page):
+    (number,) = run(site, 1)
+    page = open_page(site.url("/tasks"))
+    link = page.get_by_role("link", name=str(number), exact=True)
+    link.focus()
+    (newer,) = run(site, 2)
+    expect(page.get_by_role("link", name=str(newer), exact=True)).to_be_visible()
+    expect(link).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(str(number))
+
+
+def test_what_was_opened_and_typed_stays(site, open_page):
+    page = open_page(site.url("/tasks"))
+    hints = page.locator("details.hints")
+    hints.locator("summary").click()
+    page.locator("#q").fill("name:shop.* half a")
+    page.locator("#q").blur()
+    (number,) = run(site, 3)
+    expect(page.get_by_role("link", name=str(number), exact=True)).to_be_visible()
+    expect(page.locator("#q")).to_have_value("name:shop.* half a")
+    expect(hints.locator("p")).to_be_visible()
+
+
+def test_tables_of_charts_stay_open(site, open_page):
+    page = open_page(site.url("/queues/default"))
+    chart = page.locator("figure.chart", has_text="Throughput")
+    chart.locator("summary").click()
+    before = page.locator("a.stat.succeeded b").inner_text()
+    run(site, 4)
+    expect(page.locator("a.stat.succeeded b")).not_to_have_text(before)
+    expect(chart.locator("tbody td").first).to_be_visible()
+
+
+def test_it_rests_while_it_is_paused_hidden_or_typed_into(site, at):
+    page, clock = at("/")
+    assert clock.passes(2) == 1
+    page.keyboard.press("p")
+    assert clock.passes(20) == 0
+    expect(page.locator("#every")).to_have_value("0")
+    page.keyboard.press("p")
+    assert clock.passes(3) > 0
+    page.evaluate("Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })")
+    assert clock.passes(20) == 0
+    page.evaluate("delete document.hidden")
+    assert clock.passes(2) > 0
+    page.keyboard.press("/")
+    page.keyboard.type("inv")
+    assert clock.passes(20) == 0
+    expect(page.locator("header input")).to_have_value("inv")
+    page.locator("header input").blur()
+    assert clock.passes(2) > 0
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert clock.passes(20) == 0
+
+
+def test_it_says_when_there_is_no_answer(site, at):
+    page, clock = at("/", refused=["ERR_CONNECTION_REFUSED", "net::ERR_FAILED"])
+    page.context.route("**/*", lambda route: route.abort())
+    clock.passes(2)
+    expect(page.get_by_text("No answer")).to_be_visible()
+    page.context.unroute("**/*")
+    clock.passes(2)
+    expect(page.get_by_text("No answer")).to_be_hidden()
+
+
+def test_each_task_is_on_one_page_of_a_list_while_others_end(site, open_page):
+    wanted = run(site, *range(120))
+    page, seen = open_page(site.url("/tasks?q=state:succeeded")), []
+    while True:
+        seen += page.locator("table.tasks tr td:first-child a").all_inner_texts()
+        run(site, *range(7))
+        if not page.get_by_role("link", name="Next").count():
+            break
+        page.get_by_role("link", name="Next").click()
+    assert len(seen) == len(set(seen))
+    assert {str(number) for number in wanted} <= set(seen)
