@@ -147,7 +147,9 @@ def test_what_was_searched_for_wrongly(app):
     assert "Did you mean &#39;state&#39;?" in answer.text
 
 
-@pytest.mark.parametrize(("path", "status"), [("/nix", 404), ("/tasks/17", 404), ("/queues/nix", 400), ("/tasks", 405)])
+@pytest.mark.parametrize(
+    ("path", "status"), [("/nix", 404), ("/tasks/17", 404), ("/boxes/~FF", 404), ("/queues/nix", 400), ("/tasks", 405)]
+)
 def test_what_is_not_there(app, path, status):
     client = browser(app)
     answer = client.post(path) if status == 405 else client.get(path)

@@ -15,7 +15,7 @@ from fbtasks.firebird.session import Transaction, also_doing
 from fbtasks.sheet import Field
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
 
 Values = Mapping[str, str]
 

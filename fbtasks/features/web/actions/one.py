@@ -21,7 +21,7 @@ from fbtasks.tasks import formats
 from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
 
 ENDED: Final = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 KEYWORD: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
