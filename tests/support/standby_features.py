@@ -27,7 +27,6 @@ from fbtasks.tasks.call import RELEASED, Finished, Succeeded
 
 from .capture import script
 from .draining import drain
-from .duties import Turn
 from .polls import Poller
 from .sql import execute, one, rows
 
@@ -279,7 +278,7 @@ def dashboards(app):
             execute(app, f"UPDATE {table} SET AT_TIME = DATEADD(-5 HOUR TO AT_TIME)")
         for tried in (1, 99):
             session.run(lambda t, n=tried: web.put(t, {}, [web.Tried(n, 1, "retry", "w", 0.0, 0.0, "E", "m", "t")]))
-        Upkeep(Turn())(session)
+        Upkeep()(session)
 
 
 def pauses(app):

@@ -178,7 +178,9 @@ class Lanes:
     def look(self, cursor: Key | None, bound: int) -> Seen:
         """Looks at up to *bound* tasks behind *cursor*."""
         with self._session.transaction(READ) as transaction:
-            due = self.order is DUE and cursor is not None and transaction.value("due_at", from_ticks(cursor[0]))
+            due = (
+                self.order is DUE and cursor is not None and transaction.value("due_at", FEW + 1, from_ticks(cursor[0]))
+            )
             sql = numbered(self._block(cursor, bound, many=due > FEW), self._session.generation)
             lanes: dict[int, list[tuple[Any, ...]]] = {}
             for lane, *row in transaction.sql(sql, *self._params):

@@ -149,7 +149,7 @@ def _rows(session: Session, found: Sequence[Found], most: int, *, live: bool) ->
     """Yields those that are still there, and reads no more than are asked for."""
     for at in range(0, len(found), most + 1):
         some = found[at : at + most + 1]
-        rows = results.some(session, [each.id for each in some], live=live)
+        rows = results.find_all(session, [each.id for each in some], live=live)
         yield from ((each, rows[each.id]) for each in some if each.id in rows)
 
 
