@@ -51,7 +51,7 @@ BEGIN
 END"""
 """Those of each lane that are looked for, up to one more than a page has, and the last one that it has looked at."""
 Key = tuple[int, ...]
-"""Where a task is in a list: the last columns of the index, times in tenths of a millisecond. The last one is its ID."""
+"""Where a task is in a list: the last columns of the index, times in tenths of a millisecond. The ID is the last."""
 
 
 class Order(NamedTuple):
