@@ -158,8 +158,8 @@ def find(session: Session, task: int) -> TaskRow | None:
     return None
 
 
-def some(session: Session, tasks: Sequence[int], *, live: bool) -> dict[int, TaskRow]:
-    """Those of *tasks* that have not ended, or that have, by their ids."""
+def find_all(session: Session, tasks: Sequence[int], *, live: bool) -> dict[int, TaskRow]:
+    """Those of *tasks* that live, or those that have finished, by their ids."""
     numbers = ",".join(str(int(task)) for task in tasks)
     rows = session.read("live" if live else "finished", more=f" T.ID IN ({numbers})") if tasks else []
     return {row[0]: _task(row) for row in rows}
