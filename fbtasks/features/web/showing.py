@@ -26,7 +26,7 @@ MOST: Final = 65_536
 LARGEST: Final = 4 << 20
 """Bytes of a payload that is read to be shown."""
 
-_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Shown(NamedTuple):
@@ -103,7 +103,7 @@ class Arguments:
 def named(call: tuple[Sequence[Any], Mapping[str, Any]], task: Task[..., Any] | None) -> list[tuple[str, Any]]:
     """Returns the arguments of *call* by their names; where the app does not know its *task*, by their places."""
     args, kwargs = call
-    names = [] if task is None else [each.name for each in task.parameters.all if each.kind in _POSITIONAL]
+    names = [] if task is None else [each.name for each in task.parameters.all if each.kind in POSITIONAL]
     places = (str(number) for number in count())
     found = [(names[at] if at < len(names) else next(places), value) for at, value in enumerate(args)]
     return [*found, *kwargs.items()]
