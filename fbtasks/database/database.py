@@ -51,36 +51,31 @@ class Database:
 
     def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
         """*features*: those that the database is to have."""
-        self.settings = settings
         self._features = tuple(features)
         self._there: frozenset[str] = frozenset()
         self._made: Mapping[str, int] = {}
         """Features that were made in a new file, with their versions, until its migration says so."""
         self.as_found = False
         """Whether one that is there is used with the features that it has, and a new one alone gets *features*."""
-        self.url = settings.url
-        self._note = self.url.note
         self._pool: Pool | None = None
-        self._ready = self._created = False
-        self.known = KnownDatabase(self.url)
-        """Which database the connections are to."""
         self.generation = 0
         """The number of the packages in use, when a session was opened last."""
         self._lock = threading.RLock()
         self.maintains = False
         """Whether an administrator uses it, who may connect while it is shut down for maintenance."""
-        self._next_look = 0.0
-        """The monotonic time before which a database that is shut down is left alone."""
         self.tell: Callable[[str], None] = logger.info
         """Called with one line when a database or a queue was created."""
+        self.point_at(settings)
 
     def point_at(self, settings: Settings) -> None:
         """Uses the database of *settings* from now on, and closes the connections to the former one."""
         self.close()
         self.settings, self.url, self._note = settings, settings.url, settings.url.note
         self.known = KnownDatabase(self.url)
+        """Which database the connections are to."""
         self._ready = self._created = False
         self._next_look = 0.0
+        """The monotonic time before which a database that is shut down is left alone."""
 
     def session(self) -> AbstractContextManager[Session]:
         """A session for a short while; others wait for it when all are lent."""
