@@ -86,7 +86,7 @@ class Database:
         with self._lock:
             if self._pool is None:
                 settings = self.settings
-                self._pool = Pool(self.url, self._open, size=settings.pool_size, timeout=settings.pool_timeout)
+                self._pool = Pool(self.url, self._open_queue, size=settings.pool_size, timeout=settings.pool_timeout)
                 # Only now: the driver's own exit function, which shuts the library down, must run after this one.
                 atexit.register(self._at_exit)
             return self._pool
@@ -114,7 +114,15 @@ class Database:
     def open(self, charset: str | None = None) -> Session:
         """A session of one's own; close it. *charset* is for one that a task works with."""
         self.make_ready(create=False, lends=False)
-        return self._open(charset)
+        return self._open_queue(charset)
+
+    def _open_queue(self, charset: str | None = None) -> Session:
+        """Opens a session of a queue that was there. Raises :class:`SchemaError` when it was uninstalled since."""
+        session = self._open(charset)
+        if not session.generation:
+            session.close()
+            migrate.check(session, None)
+        return session
 
     def _open(self, charset: str | None = None) -> Session:
         session = Session(self.connect(charset=charset), self.url, queries())
