@@ -63,8 +63,6 @@ class Database:
         self._lock = threading.RLock()
         self.maintains = False
         """Whether an administrator uses it, who may connect while it is shut down for maintenance."""
-        self.tell: Callable[[str], None] = logger.info
-        """Called with one line when a database or a queue was created."""
         self.point_at(settings)
 
     def point_at(self, settings: Settings) -> None:
@@ -73,6 +71,9 @@ class Database:
         self.settings, self.url, self._note = settings, settings.url, settings.url.note
         self.known = KnownDatabase(self.url)
         """Which database the connections are to."""
+        # Python shows a WARNING where no logging is set up: who has started a program in a wrong folder is to see it.
+        self.tell: Callable[[str], None] = logger.warning if self.url.is_default else logger.info
+        """Called with one line when a database or a queue was created."""
         self._ready = self._created = False
         self._next_look = 0.0
         """The monotonic time before which a database that is shut down is left alone."""
@@ -308,7 +309,8 @@ class Database:
     def _create(self) -> Session:
         connection = self.connect(create=True, fill=self._fill)
         if self._created:
-            self.tell(f"created {self.url.database}")
+            why = ", since no URL names a database" if self.url.is_default else ""
+            self.tell(f"created {self.url.database}{why}")
         return Session(connection, self.url, queries())
 
     def _fill(self, connection: Any) -> None:
