@@ -45,7 +45,7 @@ from fbtasks.tasks.declare import options_of, refuse_unknown, shows, typed
 from fbtasks.tasks.definition import check_class, define, keep_app, keep_unbound, unbound_tasks
 from fbtasks.tasks.discovery import Discovery, Packages
 from fbtasks.tasks.function import as_arguments, same_code
-from fbtasks.tasks.handlers import ON_FAILURE
+from fbtasks.tasks.handlers import is_hook
 from fbtasks.tasks.middleware import Middlewares, enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, task_name, with_options
 from fbtasks.tasks.serialize import Serializer
@@ -408,7 +408,7 @@ class FBTasks(AnswersCelery):
 
     def _check_name(self, task: Task[..., Any], name: str) -> None:
         """Raises :class:`TaskDefinitionError` when *name*, its own or an alias, is another task's, or no task's."""
-        if name.endswith(ON_FAILURE):
+        if is_hook(name):
             raise TaskDefinitionError(f"no task can be named {name!r}: this is the name of its on_failure hook.")
         if task.names.count(name) > 1:
             raise TaskDefinitionError(f"the task {task.name!r} has the name {name!r} twice: leave out one in aliases=.")

@@ -89,7 +89,7 @@ class Duty:
     """
 
     def begin(self, session: Session) -> None:
-        """The worker starts, and has brought in what the code says (:meth:`Feature.deploy`). Not in ``drain``."""
+        """The worker starts, and has brought in what the code says (:meth:`Feature.deploy`)."""
 
     def heard(self) -> None:
         """One of its events has come; from any thread."""

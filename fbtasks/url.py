@@ -84,6 +84,8 @@ class DatabaseURL:
     options: Mapping[str, str] = field(default_factory=dict)
     note: str = field(default="", repr=False, compare=False)
     """Where another database was named as well: which of them is used."""
+    is_default: bool = field(default=False, repr=False, compare=False)
+    """Whether nothing names a database."""
 
     @property
     def embedded(self) -> bool:
@@ -242,7 +244,7 @@ def resolve_url(given: str | None) -> DatabaseURL:
     places = {"--url": _of_option, URL_VARIABLE: os.environ.get(URL_VARIABLE), "the code": given}
     named = [(place, text) for place, text in places.items() if text is not None]
     if not named:
-        return DatabaseURL(database=str(Path.cwd() / DEFAULT_FILE))
+        return DatabaseURL(database=str(Path.cwd() / DEFAULT_FILE), is_default=True)
     (place, text), *others = named
     try:
         found = DatabaseURL.parse(text)

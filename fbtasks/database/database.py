@@ -51,36 +51,32 @@ class Database:
 
     def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
         """*features*: those that the database is to have."""
-        self.settings = settings
         self._features = tuple(features)
         self._there: frozenset[str] = frozenset()
         self._made: Mapping[str, int] = {}
         """Features that were made in a new file, with their versions, until its migration says so."""
         self.as_found = False
         """Whether one that is there is used with the features that it has, and a new one alone gets *features*."""
-        self.url = settings.url
-        self._note = self.url.note
         self._pool: Pool | None = None
-        self._ready = self._created = False
-        self.known = KnownDatabase(self.url)
-        """Which database the connections are to."""
         self.generation = 0
         """The number of the packages in use, when a session was opened last."""
         self._lock = threading.RLock()
         self.maintains = False
         """Whether an administrator uses it, who may connect while it is shut down for maintenance."""
-        self._next_look = 0.0
-        """The monotonic time before which a database that is shut down is left alone."""
-        self.tell: Callable[[str], None] = logger.info
-        """Called with one line when a database or a queue was created."""
+        self.point_at(settings)
 
     def point_at(self, settings: Settings) -> None:
         """Uses the database of *settings* from now on, and closes the connections to the former one."""
         self.close()
         self.settings, self.url, self._note = settings, settings.url, settings.url.note
         self.known = KnownDatabase(self.url)
+        """Which database the connections are to."""
+        # Python shows a WARNING where no logging is set up: who has started a program in a wrong folder is to see it.
+        self.tell: Callable[[str], None] = logger.warning if self.url.is_default else logger.info
+        """Called with one line when a database or a queue was created."""
         self._ready = self._created = False
         self._next_look = 0.0
+        """The monotonic time before which a database that is shut down is left alone."""
 
     def session(self) -> AbstractContextManager[Session]:
         """A session for a short while; others wait for it when all are lent."""
@@ -91,7 +87,7 @@ class Database:
         with self._lock:
             if self._pool is None:
                 settings = self.settings
-                self._pool = Pool(self.url, self._open, size=settings.pool_size, timeout=settings.pool_timeout)
+                self._pool = Pool(self.url, self._open_queue, size=settings.pool_size, timeout=settings.pool_timeout)
                 # Only now: the driver's own exit function, which shuts the library down, must run after this one.
                 atexit.register(self._at_exit)
             return self._pool
@@ -119,7 +115,15 @@ class Database:
     def open(self, charset: str | None = None) -> Session:
         """A session of one's own; close it. *charset* is for one that a task works with."""
         self.make_ready(create=False, lends=False)
-        return self._open(charset)
+        return self._open_queue(charset)
+
+    def _open_queue(self, charset: str | None = None) -> Session:
+        """Opens a session of a queue that was there. Raises :class:`SchemaError` when it was uninstalled since."""
+        session = self._open(charset)
+        if not session.generation:
+            session.close()
+            migrate.check(session, None)
+        return session
 
     def _open(self, charset: str | None = None) -> Session:
         session = Session(self.connect(charset=charset), self.url, queries())
@@ -305,7 +309,8 @@ class Database:
     def _create(self) -> Session:
         connection = self.connect(create=True, fill=self._fill)
         if self._created:
-            self.tell(f"created {self.url.database}")
+            why = ", since no URL names a database" if self.url.is_default else ""
+            self.tell(f"created {self.url.database}{why}")
         return Session(connection, self.url, queries())
 
     def _fill(self, connection: Any) -> None:

@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the setting that names databases which tests may open."""
     parser.addini(
         _ALLOWED,
-        "Databases that tests may open, beside files in the folder for temporary files: patterns of URLs, a line each.",
+        "Databases that tests may open, beside files in pytest's own temporary folders: patterns of URLs, a line each.",
         type="linelist",
     )
 
@@ -28,12 +28,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Begins to refuse other databases."""
     patterns = config.getini(_ALLOWED)
-    named = (tempfile.gettempdir(), os.environ.get("PYTEST_DEBUG_TEMPROOT"), config.getoption("basetemp"))
-    folders = [os.path.realpath(each) for each in named if each]
+    # Any pytest-of-USER: processes of one run have folders side by side (pytest-xdist), and may share a database there.
+    folder = os.path.realpath(os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
+    begins = [os.path.join(folder, "pytest-of-")]
+    if given := config.getoption("basetemp"):
+        begins.append(os.path.join(os.path.realpath(given), ""))
 
     def may_open(url: DatabaseURL) -> None:
-        path = Path(os.path.realpath(url.database))
-        if url.embedded and any(path.is_relative_to(folder) for folder in folders):
+        if url.embedded and os.path.realpath(url.database).startswith(tuple(begins)):
             return
         if not any(fnmatch.fnmatchcase(str(url), pattern) for pattern in patterns):
             raise ConfigurationError(
@@ -53,4 +55,4 @@ def pytest_unconfigure() -> None:
 @pytest.fixture
 def fbtasks_url(tmp_path: Path) -> str:
     """The URL of a fresh embedded database, gone after the test."""
-    return f"firebird://{tmp_path}/fbtasks-test.fdb"
+    return str(DatabaseURL(f"{tmp_path}/fbtasks-test.fdb"))

@@ -22,7 +22,7 @@ from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
 from fbtasks.tasks.call import Claim, Finished, Reason, reason_of
-from fbtasks.tasks.handlers import ON_FAILURE, hook_name
+from fbtasks.tasks.handlers import hook_name, is_hook
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.drain import LOCKED, OPENS, Burst, Drain
@@ -105,7 +105,7 @@ class Loop:
         for feature in self._app.features:
             for line in feature.begin(session):
                 logger.info("%s", line)
-        names = [name for name in self._app.tasks if not name.endswith(ON_FAILURE)]
+        names = [name for name in self._app.tasks if not is_hook(name)]
         tasks.set_on_failure(session, {name: hook_name(name) in self._app.tasks for name in names})
         self._duties.begin(session)
         self._register(session)

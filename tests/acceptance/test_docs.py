@@ -151,7 +151,7 @@ def test_the_page_of_features_beside_a_program_without_that_feature(tmp_path, wa
             wait_for(lambda: one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 1)
             printed = follow(tmp_path, "how-to/features.md")
             lines = re.findall(r"ledger: task (\d+) (\w+)\n", printed)
-            assert [state for _, state in lines] == ["succeeded", "failed"]
+            assert sorted(state for _, state in lines) == ["failed", "succeeded"]  # two children end them in any order
             assert re.search(r"^journal +1 +yes +ENDED$", printed, re.MULTILINE)
             assert ": migrated the feature journal to version 1.\n" in printed
             told = do(f'python -c "{HEALTH}"', tmp_path, environment())

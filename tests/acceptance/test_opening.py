@@ -133,6 +133,14 @@ def test_in_python_a_log_record_says_it(path, caplog, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_program_that_names_no_database_says_on_the_standard_error_which_file_it_has_made(tmp_path):
+    env = {name: value for name, value in os.environ.items() if name != "FBTASKS_URL"}
+    code = "import fbtasks; app = fbtasks.FBTasks('a'); app.send_task('t'); app.close()"
+    said = [program(code, env=env, cwd=tmp_path) for _ in range(2)]
+    line = f"created {tmp_path}/fbtasks.fdb, since no URL names a database\n"
+    assert [(done.stdout, done.stderr) for done in said] == [("", line), ("", "")]
+
+
 def test_a_queue_in_a_database_that_is_there_is_told_as_well(path, caplog):
     url = f"firebird://{path}"
     connections.connect(DatabaseURL.parse(url), create=True).close()

@@ -52,29 +52,32 @@ def test_what_is_known_of_one_database_is_not_taken_for_another(shop, tmp_path):
     assert told == [1, 2]
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-def test_a_test_that_uses_another_database_is_refused(tmp_path, allowed):
-    project = tmp_path / "project"
+@pytest.mark.parametrize(("where", "allowed"), [("real", ""), ("real", "firebird://{}/*"), ("pytest's #1", "")])
+def test_a_test_that_uses_another_database_is_refused(tmp_path, where, allowed):
+    """Also one in the folder for temporary files; not one in a folder of pytest's."""
+    project, folder = tmp_path / "project", tmp_path / where
     project.mkdir()
+    (tmp_path / "real").mkdir()
     (project / "test_it.py").write_text(
         "from fbtasks import FBTasks\n"
-        f"app = FBTasks('shop', 'firebird://{project}/shop.fdb')\n"
+        "from fbtasks.testing import on_database\n"
+        f"app = FBTasks('shop', 'firebird://{tmp_path}/real/shop.fdb')\n"
         "@app.task\n"
         "def add(a, b): return a + b\n"
-        "def test():\n"
-        "    add.delay(1, 2)\n"
-        "    app.close()\n"
+        "def test(fbtasks_url):\n"
+        f"    with on_database(app, app.settings.url if {where == 'real'} else fbtasks_url):\n"
+        "        add.delay(1, 2)\n"
     )
-    setting = f"fbtasks_databases = firebird://{project}/*\n" if allowed else ""
-    (project / "pytest.ini").write_text(f"[pytest]\n{setting}")
-    (tmp_path / "temporary").mkdir()
-    env = {**os.environ, "TMPDIR": f"{tmp_path}/temporary"}
+    (project / "pytest.ini").write_text(f"[pytest]\nfbtasks_databases = {allowed.format(folder)}\n")
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
     env.pop("PYTEST_DEBUG_TEMPROOT", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
+    given = [] if where == "real" else ["--basetemp", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, str(project)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
-    assert ("1 passed" in done.stdout) == allowed, done.stdout
-    assert ("is no database of a test" in done.stdout) == (not allowed), done.stdout
-    assert (project / "shop.fdb").exists() == allowed
+    refused = where == "real" and not allowed
+    assert ("1 passed" in done.stdout) != refused, done.stdout
+    assert ("is no database of a test" in done.stdout) == refused, done.stdout
+    assert (tmp_path / "real/shop.fdb").exists() == bool(allowed)
 
 
 def test_drain_registers_the_handlers_of_events(app):

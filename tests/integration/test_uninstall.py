@@ -174,6 +174,17 @@ def test_it_is_refused_while_workers_live_or_programs_use_it(shop):
     uninstall.uninstall(shop.database, found)
 
 
+def test_an_app_that_knew_the_queue_says_that_there_is_none(shop, capsys):
+    shop.send_task("x")
+    shop.close()
+    assert command_line("uninstall", "--discard", "-y", "--url", str(shop.settings.url)) == 0
+    for _ in range(2):
+        with pytest.raises(SchemaError, match=r"has no queue yet\. Run: fbtasks migrate --url URL"):
+            shop.send_task("x")
+    assert shop.migrate()
+    shop.send_task("x")
+
+
 def test_features_of_other_distributions_are_dropped_before(shop):
     shop.migrate()
     execute(shop, "INSERT INTO QUEUE_FEATURE (NAME, VERSION) VALUES ('audit', 1)")
