@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from fbtasks.errors import ConfigurationError
@@ -73,6 +73,9 @@ class DatabaseURL:
 
     ``str()`` gives the URL with the password as ``***``; the password itself is in no representation.
     """
+
+    may_open: ClassVar[Callable[[DatabaseURL], None] | None] = None
+    """Raises for a database that this process is not to open: see ``testing/plugin.py``."""
 
     database: str
     """Absolute path of the file, or the path or alias as the server knows it."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
@@ -45,9 +45,6 @@ class Database:
     Sessions are of a queue that is there. A process that enqueues or works calls :meth:`make_ready` first, which may
     create it.
     """
-
-    may_open: ClassVar[Callable[[DatabaseURL], None] | None] = None
-    """Raises for a database that this process is not to open: see ``testing/plugin.py``."""
 
     def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
         """*features*: those that the database is to have."""
@@ -144,8 +141,8 @@ class Database:
             logger.warning("App %r: %s.", self.settings.name, note)
         if clock.monotonic() < self._next_look:
             raise shut_down(self.url)
-        if Database.may_open is not None:
-            Database.may_open(self.url)
+        if DatabaseURL.may_open is not None:
+            DatabaseURL.may_open(self.url)
         for _ in range(_TRIES):
             seen, before = self.known.transaction, self.known.look()
             met: list[Facts] = []

@@ -209,12 +209,15 @@ def test_every_column_of_every_table_is_described(app):
 @pytest.mark.acceptance
 @pytest.mark.embedded
 def test_the_testing_pages_example_is_a_test_that_passes(tmp_path):
-    for number, block in enumerate(blocks("docs/how-to/testing.md", "python")):
-        (tmp_path / f"test_page{number}.py").write_text(block)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", str(tmp_path)]
+    (tmp_path / "tests").mkdir()
+    for block in blocks("docs/how-to/testing.md", "python"):
+        if name := re.match(r"# ([\w/]+\.py)\n", block):
+            (tmp_path / name[1]).write_text(block)
+    (tmp_path / "pyproject.toml").write_text(blocks("docs/how-to/testing.md", "toml")[0])
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-W", "error"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
-    assert "passed" in done.stdout
+    assert "6 passed" in done.stdout
 
 
 def blocks(page, language):

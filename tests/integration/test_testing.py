@@ -4,12 +4,14 @@ import logging
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 from support.sql import execute, one
 
-from fbtasks import Change, ConfigurationError, Event, FBTasks, Row
+from fbtasks import Change, ConfigurationError, Event, FBTasks, FBTasksError, Row, UnknownTaskError
 from fbtasks.testing import drain, eager, on_database
+from fbtasks.testing.worker import WorkerProcess
 
 
 @pytest.fixture
@@ -78,6 +80,52 @@ def test_a_test_that_uses_another_database_is_refused(tmp_path, where, allowed):
     assert ("1 passed" in done.stdout) != refused, done.stdout
     assert ("is no database of a test" in done.stdout) == refused, done.stdout
     assert (tmp_path / "real/shop.fdb").exists() == bool(allowed)
+
+
+@pytest.fixture
+def fbtasks_app(shop, fbtasks_url):
+    with on_database(shop, fbtasks_url) as app:
+        yield app
+
+
+def test_what_is_enqueued_has_not_ended(fbtasks_app, fbtasks_enqueued, fbtasks_drain):
+    fbtasks_app.limit("one", at_once=1)
+    held = fbtasks_app.task(name="held", limits={"one": None}, priority=3)(lambda number: number)
+    later = fbtasks_app.task(name="later", queue="mail")(lambda number, urgent=False: number)
+    held.delay(1)
+    later.apply_async((2,), {"urgent": True}, countdown=60)
+    held.delay(3)
+    fbtasks_app.send_task("of another app")
+    found = [(each.id, each.name, each.args, each.kwargs, each.queue, each.priority) for each in fbtasks_enqueued()]
+    assert found == [
+        (1, "held", (1,), {}, "default", 3),
+        (2, "later", (2,), {"urgent": True}, "mail", 0),
+        (3, "held", (3,), {}, "default", 3),
+        (4, "of another app", (), {}, "default", 0),
+    ]
+    (due,) = fbtasks_enqueued("later")
+    assert 50 < (due.eta - datetime.now(UTC)).total_seconds() <= 60
+    assert [each.eta for each in fbtasks_enqueued("held")] == [None, None]
+    fbtasks_drain()
+    assert fbtasks_enqueued("held") == []
+    assert [each.id for each in fbtasks_enqueued()] == [2, 4]
+    with pytest.raises(UnknownTaskError, match="Did you mean 'later'"):
+        fbtasks_enqueued("latter")
+
+
+def test_a_worker_that_cannot_start_is_told_of(fbtasks_app, request):
+    with pytest.raises(ConfigurationError, match="fbtasks_app = MODULE:NAME into the settings of pytest"):
+        request.getfixturevalue("fbtasks_worker")
+    with pytest.raises(FBTasksError, match="worker -A nowhere"):
+        WorkerProcess(fbtasks_app, "nowhere", ())
+
+
+def test_a_run_that_uses_no_fixture_imports_next_to_nothing():
+    code = "import sys, fbtasks.testing.plugin\nprint(*sorted(each for each in sys.modules if 'fbtasks' in each))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "fbtasks", "fbtasks.errors", "fbtasks.testing", "fbtasks.testing.plugin", "fbtasks.url",
+    ]  # fmt: skip
 
 
 def test_drain_registers_the_handlers_of_events(app):
