@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -120,6 +121,11 @@ class DatabaseURL:
 
     def __str__(self) -> str:
         return self._text(_HIDDEN)
+
+    @property
+    def option(self) -> str:
+        """What names it behind a command in a message: ``--url``, or that it is the same when it has a password."""
+        return ", with the same URL" if self.password else f" --url {shlex.quote(str(self))}"
 
     def reveal(self) -> str:
         """The URL with its password, for the environment of a process that needs it; never to be shown."""

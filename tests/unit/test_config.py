@@ -227,6 +227,7 @@ def test_the_password_is_in_no_representation():
     url = DatabaseURL.parse("firebird://u:SECRET@host/alias")
     assert url.password == "SECRET"
     assert "SECRET" not in repr(url) + str(url)
+    assert (url.option, FILE.option) == (", with the same URL", " --url firebird:///data/queue.fdb")
     settings = Settings("test", url=url, signing_key=(b"KEYKEY",))
     assert "SECRET" not in repr(settings)
     assert "KEYKEY" not in repr(settings)
