@@ -22,6 +22,8 @@ class Health:
 
     workers: int
     """How many workers are alive."""
+    served: list[str]
+    """The queues that workers serve which are alive."""
     unserved: list[str]
     """Queues that no worker serves, and that have ready or held tasks, or for which changes or events wait."""
     unknown: list[tuple[str, str]]
@@ -73,6 +75,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         beside = [Problem(each, is_wrong=False) for each in told]
         return Health(
             workers=len(alive),
+            served=sorted(serving),
             unserved=sorted(waiting - serving.keys()),
             unknown=_unknown(session),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
