@@ -142,7 +142,6 @@ class _NotYet:
             f"{name!r} is not known yet: the calls of delay_many(), and those of a workflow, are enqueued together, "
             "when all have passed the middleware.",
             name=name,
-            obj=self,
         )
 
 
