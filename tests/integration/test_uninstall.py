@@ -179,7 +179,7 @@ def test_an_app_that_knew_the_queue_says_that_there_is_none(shop, capsys):
     shop.close()
     assert command_line("uninstall", "--discard", "-y", "--url", str(shop.settings.url)) == 0
     for _ in range(2):
-        with pytest.raises(SchemaError, match=r"has no queue yet\. Run: fbtasks migrate --url URL"):
+        with pytest.raises(SchemaError, match=r"has no queue yet\. Run: fbtasks migrate --url firebird:///"):
             shop.send_task("x")
     assert shop.migrate()
     shop.send_task("x")
