@@ -11,6 +11,7 @@ from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.function import as_arguments
+from fbtasks.tasks.options import headers_of
 from fbtasks.tasks.request import Request
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ class OutgoingCall:
     kwargs: Mapping[str, Any]
     options: Mapping[str, Any]
     """The options that this call was given, as those of ``apply_async``; not those of its task."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers among its options. Raises :class:`EnqueueError` for what cannot be any."""
+        given = self.options.get("headers")
+        return {} if given is None else headers_of("headers", given)
 
     def replace(self, *, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None,
                 **options: Any) -> OutgoingCall:  # fmt: skip
