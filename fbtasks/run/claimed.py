@@ -12,7 +12,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
-from fbtasks.run.invocation import Note, Part, RunResult, invocation_of
+from fbtasks.run.invocation import Note, Part, Raised, RunResult, invocation_of
 from fbtasks.system.showing import kind_of
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
 from fbtasks.tasks.middleware import run_through
@@ -170,7 +170,8 @@ class Run:
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
         outcome = Requeue(Reason.RETRY, delay, f"{kind_of(failed.error_type)}: {failed.message}", failed.error_type)
-        return self.ended(part, outcome)._replace(retried=((replace(request, connection=None), error),))
+        raised = Raised(replace(request, connection=None), error, failed.traceback)
+        return self.ended(part, outcome)._replace(retried=(raised,))
 
     def failed(self, part: Part, error: BaseException, *, outside: bool = False) -> RunResult:
         """The result of a call that has failed for good.
@@ -183,7 +184,7 @@ class Run:
         if self._runner.eager:  # else the record of the failure enqueues a call of its hooks
             with running(part.request):
                 self._runner.tell("on_failure", self.task, part.request, error)
-        return self.ended(part, failed)
+        return self.ended(part, failed)._replace(failed=(Raised(part.request, error, failed.traceback),))
 
 
 def hooks_at(end: str, app: FBTasks, task: Task[..., Any] | None) -> tuple[Hook, ...]:
