@@ -374,9 +374,10 @@ class FBTasks(AnswersCelery):
     def middleware(self, middleware: M) -> M:
         """Puts a class, or an object of one, around what the app enqueues and runs: ``@app.middleware``.
 
-        It has ``around_enqueue(call, next)``, ``around_run(request, next)`` or both. The first one is the outermost. It
-        belongs where the app is made, before the first call. Raises :class:`ConfigurationError` for what is no
-        middleware, and :class:`TaskDefinitionError` for one that cannot go around a task of the app.
+        It has one at least of ``around_enqueue(call, next)``, ``around_run(request, next)`` and
+        ``observe_run(request)``. The first one is the outermost. It belongs where the app is made, before the first
+        call. Raises :class:`ConfigurationError` for what is no middleware, and :class:`TaskDefinitionError` for one
+        that cannot go around a task of the app.
         """
         middlewares = self.middlewares.with_inside(middleware)
         for task in self._tasks.values():

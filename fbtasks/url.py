@@ -55,7 +55,7 @@ def show_refused(text: str) -> str:
 
 def _meant(text: str) -> str:
     """Returns the question whether another spelling of *text* was meant; empty when that cannot be told."""
-    if _PATH.fullmatch(text) and "@" not in text:
+    if _PATH.fullmatch(text) and "@" not in text and "\0" not in text:
         path = text if re.match(r"[A-Za-z]:", text) else os.path.abspath(os.path.expanduser(text))
         return f" Did you mean {DatabaseURL(path)}?"
     server = _ON_A_SERVER.fullmatch(text)

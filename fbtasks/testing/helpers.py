@@ -79,6 +79,7 @@ class EnqueuedTask:
     priority: int
     eta: datetime | None
     """When it is due; None: at once."""
+    headers: dict[str, str]
 
 
 def enqueued(app: FBTasks, name: str | None = None) -> list[EnqueuedTask]:
@@ -100,9 +101,11 @@ def enqueued(app: FBTasks, name: str | None = None) -> list[EnqueuedTask]:
 
 def _with_arguments(app: FBTasks, session: Session, row: TaskRow) -> EnqueuedTask:
     content_type, data = call_of(session, row.id) or ("", None)
-    args, kwargs = ((), {}) if data is None else app.serializer.load_call(Payload(content_type, data), task=row.name)
+    args, kwargs, headers = (
+        ([], {}, {}) if data is None else app.serializer.load_call(Payload(content_type, data), task=row.name)
+    )
     eta = row.start_time if row.start_time > row.raise_time else None
-    return EnqueuedTask(row.id, row.name, tuple(args), kwargs, row.queue, row.priority, eta)
+    return EnqueuedTask(row.id, row.name, tuple(args), kwargs, row.queue, row.priority, eta, headers)
 
 
 def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:

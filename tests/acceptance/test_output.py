@@ -391,7 +391,8 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
 def test_the_shapes_of_json_are_those_of_the_page(shop, fb):
     failed = json.loads(fb("inspect", "failed", "--json").out)[0]
     task = json.loads(fb("inspect", "task", str(failed["id"]), "--json").out)
-    more = ["args", "kwargs", "content_type", "result", "result_type", "traceback", "progress", "asked_for", "why"]
+    more = ["args", "kwargs", "headers", "content_type", "result", "result_type", "traceback"]
+    more += ["progress", "asked_for", "why"]
     assert list(task) == [*failed, *more]
     assert {key: task[key] for key in failed} == failed
     assert (task["args"], task["kwargs"], task["result_type"]) == ([2], {}, None)

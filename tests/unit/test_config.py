@@ -100,6 +100,7 @@ def test_a_login_that_an_embedded_file_would_not_heed_is_refused(text, given):
 @example("firebird://\u2100/x")
 @example("firebird://[/")
 @example("firebird://h/a?charset=%ff")
+@example("~\x00")
 def test_parsing_raises_only_errors_of_ours(rest):
     for text in (rest, f"firebird://{rest}", f"firebird://host/{rest}"):
         try:
