@@ -193,13 +193,14 @@ def test_a_path_with_a_colon(project, waiting, refused, monkeypatch):
     assert list(folder.iterdir()) == []
 
 
-def test_a_wrong_password(project, waiting, refused):
+def test_a_wrong_password(project, waiting, refused, monkeypatch):
     if FBTasks("a", project.url).settings.url.embedded:
         pytest.skip("the embedded engine asks for no password; set FBTASKS_TEST_URL")
     wrong = re.sub(r"://([^:@]*):[^@]*@", r"://\1:not-the-password@", project.url)
     shown = re.sub(r"://([^:@]*):[^@]*@", r"://\1:***@", project.url)
     message = f"{shown} does not accept this user and password. Correct the URL."
     assert refused("inspect", "failed", "--url", wrong) == (1, message)
+    monkeypatch.delenv("FBTASKS_URL")
     with pytest.raises(AuthenticationError) as caught:
         FBTasks("a", wrong).send_task("t")
     assert str(caught.value) == message
