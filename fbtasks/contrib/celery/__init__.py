@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +11,7 @@ from fbtasks.system.showing import count
 
 if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
+    from fbtasks.sheet import Sheet
 
 _COUNTED: Final = 10_000
 """Messages of a queue that are counted."""
@@ -31,11 +32,20 @@ class Celery(Feature):
 
     def beside(self, session: Session) -> Iterator[str]:
         """Says how long the queues of Celery are."""
-        queues = [
-            f"{name}: {'more than ' if many > _COUNTED else ''}{count(min(many, _COUNTED), 'message')}, "
-            f"{count(consumers, 'consumer') if consumers else 'no consumer'}"
-            for name, many, consumers in session.read("msg_lengths", _COUNTED + 1)
-        ]
+        from fbtasks.contrib.celery.store.messages import lengths
+
+        queues = []
+        for each in lengths(session, _COUNTED + 1):
+            many = each.ready + each.withheld + each.claimed
+            found = f"{'more than ' if many > _COUNTED else ''}{count(min(many, _COUNTED), 'message')}"
+            consumers = count(each.consumers, "consumer") if each.consumers else "no consumer"
+            queues.append(f"{each.name}: {found}, {consumers}")
         if queues:
             whose = "Queues of Celery, whose messages its own workers run (celery -A MODULE worker)"
             yield f"{whose}: {'; '.join(queues)}."
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns the list of Celery's queues."""
+        from fbtasks.contrib.celery.sheets import CelerySheet
+
+        return [CelerySheet()]

@@ -56,14 +56,15 @@ class WorkflowSheet(Sheet):
     }
 
     def lines(self, session: Session, after: str | None, most: int) -> Sequence[Line]:
-        """Returns some of the workflows. One with steps that were enqueued later is there for these, too."""
+        """Returns some of the workflows. One of which a task was replaced by others stands at these, too."""
         at = _NEWER if after is None else results.number_of(after) or 0
         rows = session.read("workflows_newest", at + 1, most + 1, MOST + 1)
         if rows and rows[0][0] == at:
             del rows[0]  # to go on below it
         found = []
-        for last, first, name, since, is_whole, *ended in rows[:most]:
-            counts = Counter(dict(zip(("unended", "succeeded", "failed", "cancelled"), ended, strict=True)))
+        for last, first, name, since, is_whole, unended, *ended in rows[:most]:
+            more = sum(ended) > MOST
+            counts = Counter(unended=unended, succeeded=ended[0], failed=ended[1], cancelled=ended[2], more=more)
             if not is_whole:
                 counts = _counted(find(session, str(last), MOST + 1)[1].values())
             found.append(_line(str(last), first, name, as_utc(since), counts))
@@ -110,11 +111,14 @@ def _is_unended(node: NodeRow) -> bool:
 
 
 def _counted(nodes: Collection[NodeRow]) -> Counter[str]:
-    return Counter("unended" if _is_unended(node) else node.state for node in nodes if node.kind == "task")
+    found = Counter("unended" if _is_unended(node) else node.state for node in nodes if node.kind == "task")
+    return found | Counter(partly=len(nodes) > MOST)
 
 
 def _line(key: str, first: int, name: str | None, since: datetime | None, counts: Counter[str]) -> Line:
     failed, unended = counts["failed"] + counts["cancelled"], counts["unended"]
+    partly = counts["partly"] > 0  # of all nodes; more: of those that have ended
+    more = partly or counts["more"] > 0
     state = "failed" if failed else "not ended" if unended else "succeeded"
     return Line(
         key=key,
@@ -122,10 +126,10 @@ def _line(key: str, first: int, name: str | None, since: datetime | None, counts
             "Workflow": Ref("workflows", key, name or f"of {first}"),
             "Begins with": TaskRef(first),
             "State": state,
-            "Not ended": counted(unended, MOST),
-            "Succeeded": counted(counts["succeeded"], MOST),
-            "Failed": counted(counts["failed"], MOST),
-            "Cancelled": counted(counts["cancelled"], MOST),
+            "Not ended": counted(unended, MOST, more=partly),
+            "Succeeded": counted(counts["succeeded"], MOST, more=more),
+            "Failed": counted(counts["failed"], MOST, more=more),
+            "Cancelled": counted(counts["cancelled"], MOST, more=more),
             "Enqueued": since,
         },
         wrong=f"{counts['failed']} of its steps failed" if counts["failed"] else "",

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from fbtasks import timing as clock
-from fbtasks.firebird.session import Transaction
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.codec import chunks
 
 INLINE: Final = 8_000
@@ -284,6 +284,23 @@ def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], fl
         if next_ms is not None:
             waits.append(next_ms / 1000)
     return ready, min(waits, default=None)
+
+
+class QueueLength(NamedTuple):
+    """How many messages a queue of an application holds."""
+
+    name: str
+    ready: int
+    withheld: int
+    claimed: int
+    dead: int
+    """Those that came back too often, and wait for an operator."""
+    consumers: int
+
+
+def lengths(session: Session, most: int) -> list[QueueLength]:
+    """Returns the queues of applications, by their names. Counts up to *most* messages of each kind."""
+    return [QueueLength(*row) for row in session.read("msg_lengths", *[most] * 4)]
 
 
 class Swept(NamedTuple):

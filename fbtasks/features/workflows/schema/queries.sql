@@ -68,6 +68,9 @@ BEGIN
                     COALESCE(SUM(IIF(STATE = 12, 1, 0)), 0)
                 FROM (SELECT FIRST (:COUNTED) STATE FROM QUEUE_HISTORY WHERE ID BETWEEN :LOW_ID AND :LAST_ID ORDER BY ID)
                 INTO :SUCCEEDED, :FAILED, :CANCELLED;
+            -- Of more than COUNTED it is the last one that tells whether one of them has failed.
+            FAILED = MAXVALUE(FAILED, (SELECT COUNT(*) FROM QUEUE_HISTORY WHERE ID = :LAST_ID AND STATE = 11));
+            CANCELLED = MAXVALUE(CANCELLED, (SELECT COUNT(*) FROM QUEUE_HISTORY WHERE ID = :LAST_ID AND STATE = 12));
             SUSPEND;
         END
     END
