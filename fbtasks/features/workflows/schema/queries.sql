@@ -16,8 +16,8 @@ SELECT N.KIND, N.ID, EXISTS(SELECT 1 FROM QUEUE_GROUP WHERE ID = N.ID) FROM (
 -- The newest workflows with a step below BEFORE_ID: of each the newest step that follows another node and is known
 -- (LAST_ID), the node that it begins with (FIRST_ID), and what became of the tasks that were enqueued with LAST_ID,
 -- which are counted up to COUNTED. These have consecutive numbers and one RAISE_TIME: so the links down to LOW_ID, the
--- first of them, are passed over. IS_WHOLE: they are all, and none is in the place of another task. All in all a number
--- of links is followed, however long the chains are.
+-- first of them, are passed over. IS_WHOLE: nothing tells that there are others, as where a task was replaced by steps
+-- that came later. All in all a number of links is followed, however long the chains are.
 EXECUTE BLOCK (BEFORE_ID BIGINT = ?, MOST INTEGER = ?, COUNTED INTEGER = ?)
 RETURNS (LAST_ID BIGINT, FIRST_ID BIGINT, NAME QUEUE_TEXT, RAISE_TIME TIMESTAMP, IS_WHOLE BOOLEAN,
     UNENDED INTEGER, SUCCEEDED INTEGER, FAILED INTEGER, CANCELLED INTEGER)
@@ -35,6 +35,8 @@ BEGIN
         NODE_ID = LAST_ID;
         FIRST_ID = NULL;
         RAISE_TIME = NULL;
+        -- What follows a step has a higher number, unless it was replaced.
+        IS_WHOLE = NOT EXISTS(SELECT 1 FROM QUEUE_LINK WHERE FROM_ID = :LAST_ID AND TO_ID < :LAST_ID);
         WHILE (NODE_ID IS NOT NULL AND LINKS > 0) DO
         BEGIN
             LINKS = LINKS - 1;
@@ -45,6 +47,7 @@ BEGIN
                 SELECT NAME, RAISE_TIME FROM QUEUE_HISTORY WHERE ID = :NODE_ID INTO :NAME, :NODE_TIME;
             IF (NODE_ID = LAST_ID) THEN
                 RAISE_TIME = NODE_TIME;
+            IS_WHOLE = IS_WHOLE AND NODE_ID <= LAST_ID;
             IF (NODE_TIME = RAISE_TIME) THEN
                 LOW_ID = MINVALUE(LOW_ID, NODE_ID);
             -- NULL: the step is not known any more. Of a group it goes on with the first member, or with another one.
@@ -60,8 +63,7 @@ BEGIN
         BEGIN
             FORMER_ID = FIRST_ID;
             MOST = MOST - 1;
-            IS_WHOLE = FIRST_ID = LOW_ID
-                AND NOT EXISTS(SELECT 1 FROM QUEUE_LINK WHERE FROM_ID = :LAST_ID AND TO_ID < :LAST_ID);
+            IS_WHOLE = IS_WHOLE AND FIRST_ID = LOW_ID;
             UNENDED = (SELECT COUNT(*) FROM (
                 SELECT FIRST (:COUNTED) ID FROM QUEUE_TASK WHERE ID BETWEEN :LOW_ID AND :LAST_ID ORDER BY ID));
             SELECT COALESCE(SUM(IIF(STATE = 10, 1, 0)), 0), COALESCE(SUM(IIF(STATE = 11, 1, 0)), 0),
