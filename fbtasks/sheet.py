@@ -157,7 +157,7 @@ def behind(keys: Sequence[str], after: str | None, most: int) -> Sequence[str]:
 
 
 def counted(number: int, most: int, *, more: bool = False) -> int | str:
-    """Returns the cell of a *number* that was counted up to *most* and one; *more*: or not to the end."""
+    """Returns the cell of a *number*, of which one above *most* stands for all above. *more*: not all was counted."""
     return f"{min(number, most):,} or more" if more or number > most else number
 
 

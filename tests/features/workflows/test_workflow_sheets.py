@@ -178,9 +178,7 @@ def test_the_cause_that_is_not_there_any_more_leaves_a_step_failed(app, steps, w
     assert said.startswith("0 tasks put back. 1 task left: only failed and cancelled tasks are put back")
 
 
-@pytest.mark.parametrize(
-    "key", ["", "0", "-1", "9" * 30, "<script>", "1; DROP TABLE QUEUE_LINK", "é" * 300, "\0"]
-)
+@pytest.mark.parametrize("key", ["", "0", "-1", "9" * 30, "<script>", "1; DROP TABLE QUEUE_LINK", "é" * 300, "\0"])
 def test_what_is_no_task_has_no_page(workflows, key):
     assert workflows.detail(key) is None
     assert workflows.lines(key) == {}
