@@ -5,8 +5,8 @@ SELECT Q.NAME, X.NAME, B.ROUTING_KEY FROM QUEUE_MSG_BINDING B
     JOIN QUEUE_MSG_QUEUE Q ON Q.ID = B.QUEUE_ID JOIN QUEUE_MSG_EXCHANGE X ON X.ID = B.EXCHANGE_ID
 
 -- name: msg_lengths
--- The queues of applications: how many messages are in each that are ready, withheld, claimed, and dead, each counted up
--- to a number, and how many processes consume it.
+-- The queues of applications: how many messages are in each that are ready, withheld, claimed, and dead, each counted
+-- up to a number, and how many processes consume it.
 SELECT Q.NAME,
         (SELECT COUNT(*) FROM (SELECT FIRST (?) ID FROM QUEUE_MSG WHERE STATE = 0 AND QUEUE_ID = Q.ID
             ORDER BY STATE, QUEUE_ID, SORT_KEY)),
