@@ -2,7 +2,8 @@
 
 The core calls the members of :class:`Feature` and knows none of them by name. A feature is a folder with the same files
 as any other: ``__init__`` (its :class:`Feature`), ``definition`` (what users write), ``schema`` (its SQL), ``store``
-(the calls of that), ``operations`` (what operators do), ``duty`` (what a worker does now and then), ``commands``.
+(the calls of that), ``operations`` (what operators do), ``duty`` (what a worker does now and then), ``commands``,
+``sheets`` (what dashboards show).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from fbtasks.system.showing import count
 
 if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
+    from fbtasks.sheet import Sheet
 
 
 class Celery(Feature):
@@ -31,13 +32,18 @@ class Celery(Feature):
         from fbtasks.contrib.celery.store.messages import COUNTED, lengths
         from fbtasks.firebird.session import READ
 
-        names = [name for (name,) in session.read("msg_queues")]
         queues = [
-            f"{each.queue}: {'more than ' if each.messages > COUNTED else ''}"
+            f"{each.name}: {'more than ' if each.messages > COUNTED else ''}"
             f"{count(min(each.messages, COUNTED), 'message')}, "
             f"{count(each.consumers, 'consumer') if each.consumers else 'no consumer'}"
-            for each in session.run(lambda t: lengths(t, names, COUNTED + 1), READ)
+            for each in session.run(lambda t: lengths(t, None, COUNTED + 1), READ)
         ]
         if queues:
             whose = "Queues of Celery, whose messages its own workers run (celery -A MODULE worker)"
             yield f"{whose}: {'; '.join(queues)}."
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns the list of Celery's queues."""
+        from fbtasks.contrib.celery.sheets import CelerySheet
+
+        return [CelerySheet()]
