@@ -19,7 +19,8 @@ WORKER_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Options of ``fbtasks worker`` that are for a feature (``worker.options.of_features``): what click is told of each.
 
-The first word of each is the name of its feature."""
+The first word of each is the name of its feature.
+"""
 COMMANDS: Final[Table] = {
     "": {
         "limits": "Operate the limits of tasks: list and change them, and open keys that a failure closed.",

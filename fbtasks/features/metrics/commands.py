@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from functools import partial
 
 import click
 
 from fbtasks.cli.options import DatabaseArgs, with_database
-from fbtasks.cli.output import say
+from fbtasks.cli.output import say, visible
 from fbtasks.features.metrics import needs_extra
 from fbtasks.system.threads import leaving
 
@@ -31,7 +32,8 @@ def metrics(database: DatabaseArgs, host: str, port: int, once: bool) -> None:
         if once:
             found = DatabaseMetrics(app.database, lambda _: None)
             registry.register(found)
-            click.echo(generate_latest(registry), nl=False)
+            text = generate_latest(registry).decode()
+            click.echo(visible(text) if sys.stdout.isatty() else text, nl=False)
             if found.error is not None:
                 raise found.error
             return

@@ -10,6 +10,7 @@ import urllib.request
 from contextlib import closing
 
 import pytest
+from firebird.driver import ShutdownMethod, ShutdownMode, connect_server
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.draining import drain
@@ -203,6 +204,19 @@ def test_the_command(project, wait_for, app):
             process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert len((project.folder / "log").read_text().splitlines()) == 1
+
+
+@pytest.mark.acceptance
+@pytest.mark.embedded
+def test_maintenance_of_the_database_is_left_alone(project, app):
+    with connect_server("", user="SYSDBA") as server:
+        path = app.settings.url.database
+        app.close()
+        server.database.shutdown(database=path, mode=ShutdownMode.MULTI, method=ShutdownMethod.FORCED, timeout=0)
+        done = project.run("metrics", "--once", check=False)
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "fbtasks_up 0.0")
+        assert "is shut down for maintenance" in done.stderr
+        server.database.bring_online(database=path)
 
 
 @pytest.mark.no_database

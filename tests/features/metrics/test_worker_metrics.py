@@ -27,7 +27,7 @@ SOURCE = """
     def works():
         pass
 
-    @app.task(name="fails", max_retries=1, retry_backoff=False, default_retry_delay=0, autoretry_for=(ValueError,))
+    @app.task(name='fa"ils', max_retries=1, retry_backoff=False, default_retry_delay=0, autoretry_for=(ValueError,))
     def fails():
         raise ValueError
 
@@ -67,7 +67,7 @@ def test_a_worker_serves_what_it_does(project, wait_for):
     with project.producer(SOURCE) as app:
         process = project.worker("-c", "1", "--metrics-port", "0")
         url = wait_for(lambda: address(project))
-        for name in ("works", "worked", "fails", "unknown"):
+        for name in ("works", "worked", 'fa"ils', "unknown"):
             app.send_task(name)
         of_task = {"queue": "default", "task": "works"}
 
@@ -83,8 +83,8 @@ def test_a_worker_serves_what_it_does(project, wait_for):
         }
         assert counts == {
             ("works", "succeeded"): 2,
-            ("fails", "retried"): 1,
-            ("fails", "failed"): 1,
+            ('fa"ils', "retried"): 1,
+            ('fa"ils', "failed"): 1,
             ("other", "parked"): 1,
         }
         for name in ("run", "wait"):
