@@ -374,8 +374,8 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("subscriptions", "pause"): (["one"], {"changed": ["one"]}),
         ("subscriptions", "resume"): (["one"], {"changed": ["one"]}),
     }
-    # A log, one that prints tables of its own, and one that leaves nothing: integration/test_uninstall.py.
-    without = {("worker",), ("sql",), ("uninstall",)}
+    # A log, what Prometheus reads, tables of its own, and one that leaves nothing: integration/test_uninstall.py.
+    without = {("worker",), ("metrics",), ("sql",), ("uninstall",)}
     for path, command in json_commands():
         if path in without:
             continue

@@ -62,12 +62,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         names = {*serving, *(name for name, *_ in heads)}
         rows = described(database, session, [QueueRow(queue=name, waiting_since=since.get(name)) for name in names])
         now = results.now(session)
-        # In a queue with a window nothing waits for a worker before that opens.
-        ages = {
-            row.queue: (now - max(row.waiting_since, row.opens or row.waiting_since)).total_seconds()
-            for row in rows.values()
-            if row.waiting_since is not None and row.is_open
-        }
+        ages = {row.queue: age for row in rows.values() if (age := row.waited(now)) is not None}
         waiting = {name for name, state, _ in heads if state in (State.READY, State.HELD)}
         asked = Asked(max_age, max_lag, now, rows, waiting)
         found = {feature.name: list(feature.problems(session, asked)) for feature in database.features}

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from fbtasks import timing as clock
-from fbtasks.firebird.session import Session, Transaction
+from fbtasks.firebird.session import Transaction
 from fbtasks.queue.codec import chunks
 
 INLINE: Final = 8_000
