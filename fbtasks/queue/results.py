@@ -74,6 +74,14 @@ class QueueRow:
         """How many of its tasks have not ended."""
         return self.waiting + self.running
 
+    def waited(self, now: datetime) -> float | None:
+        """Seconds for which a task that is ready has waited for a worker. None: none is, or the queue is not open.
+
+        In a queue that is open at some times alone nothing waits for a worker before it opens.
+        """
+        since = self.waiting_since
+        return (now - max(since, self.opens or since)).total_seconds() if since is not None and self.is_open else None
+
     @property
     def says_something(self) -> bool:
         """Whether there is more to say of it than that it is there."""
