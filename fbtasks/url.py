@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from fbtasks.errors import ConfigurationError
@@ -54,7 +55,7 @@ def show_refused(text: str) -> str:
 
 def _meant(text: str) -> str:
     """Returns the question whether another spelling of *text* was meant; empty when that cannot be told."""
-    if _PATH.fullmatch(text) and "@" not in text:
+    if _PATH.fullmatch(text) and "@" not in text and "\0" not in text:
         path = text if re.match(r"[A-Za-z]:", text) else os.path.abspath(os.path.expanduser(text))
         return f" Did you mean {DatabaseURL(path)}?"
     server = _ON_A_SERVER.fullmatch(text)
@@ -74,6 +75,9 @@ class DatabaseURL:
     ``str()`` gives the URL with the password as ``***``; the password itself is in no representation.
     """
 
+    may_open: ClassVar[Callable[[DatabaseURL], None] | None] = None
+    """Raises for a database that this process is not to open: see ``testing/plugin.py``."""
+
     database: str
     """Absolute path of the file, or the path or alias as the server knows it."""
     host: str | None = None
@@ -84,6 +88,8 @@ class DatabaseURL:
     options: Mapping[str, str] = field(default_factory=dict)
     note: str = field(default="", repr=False, compare=False)
     """Where another database was named as well: which of them is used."""
+    is_default: bool = field(default=False, repr=False, compare=False)
+    """Whether nothing names a database."""
 
     @property
     def embedded(self) -> bool:
@@ -115,6 +121,11 @@ class DatabaseURL:
 
     def __str__(self) -> str:
         return self._text(_HIDDEN)
+
+    @property
+    def option(self) -> str:
+        """What names it behind a command in a message: ``--url``, or that it is the same when it has a password."""
+        return ", with the same URL" if self.password else f" --url {shlex.quote(str(self))}"
 
     def reveal(self) -> str:
         """The URL with its password, for the environment of a process that needs it; never to be shown."""
@@ -242,7 +253,7 @@ def resolve_url(given: str | None) -> DatabaseURL:
     places = {"--url": _of_option, URL_VARIABLE: os.environ.get(URL_VARIABLE), "the code": given}
     named = [(place, text) for place, text in places.items() if text is not None]
     if not named:
-        return DatabaseURL(database=str(Path.cwd() / DEFAULT_FILE))
+        return DatabaseURL(database=str(Path.cwd() / DEFAULT_FILE), is_default=True)
     (place, text), *others = named
     try:
         found = DatabaseURL.parse(text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,8 +12,8 @@ from typing import Any
 import click
 
 from fbtasks import FBTasks
-from fbtasks.cli.options import Command, Seconds, announce, command, json_argument
-from fbtasks.cli.output import failure, print_json, say
+from fbtasks.cli.options import Command, Seconds, announce, command
+from fbtasks.cli.output import print_json, say
 from fbtasks.errors import (
     ConfigurationError,
     DuplicateTask,
@@ -29,13 +31,30 @@ from fbtasks.queue import results
 from fbtasks.queue.operations.tasks import find_number
 from fbtasks.queue.register.processes import task_names
 from fbtasks.states import State
-from fbtasks.system.checks import did_you_mean
+from fbtasks.system.checks import did_you_mean, json_argument
+from fbtasks.system.showing import failure
 from fbtasks.tasks.call import Stored
 from fbtasks.tasks.options import task_name
 
 
+def _refuse_words(_context: click.Context, _argument: click.Parameter, words: tuple[str, ...]) -> None:
+    """Raises :class:`click.UsageError` for arguments of the task that stand behind its name, as in a shell."""
+    if words:
+        args = json.dumps([_meant(word) for word in words], ensure_ascii=False)
+        raise click.UsageError(f"the arguments of the task are a list in JSON: --args {shlex.quote(args)}")
+
+
+def _meant(word: str) -> Any:
+    """Returns the value that *word* is in JSON; else the text."""
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
 @command
 @click.argument("name")
+@click.argument("words", nargs=-1, metavar="", callback=_refuse_words, expose_value=False)
 @click.option("--args", "args_text", default="[]", metavar="JSON", help="Positional arguments, a list.")
 @click.option("--kwargs", "kwargs_text", default="{}", metavar="JSON", help="Keyword arguments, an object.")
 @click.option("--queue", help="The queue; default: the task's or the app's.")

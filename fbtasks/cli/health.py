@@ -10,6 +10,7 @@ import click
 from fbtasks.cli.options import Command, Seconds, command
 from fbtasks.cli.output import say
 from fbtasks.queue.operations.workers import Health, get_health
+from fbtasks.system.checks import did_you_mean
 from fbtasks.system.showing import count, span
 
 
@@ -31,7 +32,9 @@ def sentences(found: Health) -> Iterator[str]:
     """Returns what is wrong, as sentences without a full stop."""
     if found.copy is not None:
         yield found.copy
-    yield from (f"queue {queue}: no worker serves it" for queue in found.unserved)
+    for queue in found.unserved:
+        move = f".{did_you_mean(queue, found.served)} To move its tasks: fbtasks move --from {queue} --to QUEUE"
+        yield f"queue {queue}: no worker serves it{move if found.served else ''}"
     for queue, name in found.unknown:
         yield f"queue {queue}: no worker knows a task named {name}: fbtasks inspect parked"
     for queue, seconds in found.overdue.items():

@@ -9,14 +9,14 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Final
 
-from fbtasks.cli.output import ago, failure, say, since, stamp, visible, write
+from fbtasks.cli.output import ago, say, since, stamp, visible, write
 from fbtasks.cli.tables import PAIRS, Column, column, screen_width, table
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations.queues import QueueRow, Statistics
 from fbtasks.queue.operations.tasks import TaskDetail
 from fbtasks.queue.spool import Spool
 from fbtasks.states import State
-from fbtasks.system.showing import count, sentence, span
+from fbtasks.system.showing import count, failure, sentence, span
 from fbtasks.tasks.call import TaskRow, WorkerRow
 
 _NARROWEST: Final = 40

@@ -7,8 +7,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -58,8 +59,23 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
         return super().convert(value, param, ctx)
 
 
+def _app_needed(_context: click.Context, _option: click.Parameter, path: str | None) -> str:
+    """Returns what -A says. Raises :class:`click.UsageError` without it, with the app of the working folder."""
+    if path is not None:
+        return path
+    found: set[str] = set()
+    with suppress(OSError):
+        files = [file for pattern in ("*.py", "*/app.py") for file in Path().glob(pattern)]
+        found = {file.parent.name or file.stem for file in files if b"FBTasks(" in file.read_bytes()}
+    only = found.pop() if len(found) == 1 else ""
+    remedy = f"Here it is: fbtasks worker -A {only}" if only.isidentifier() else "For shop.py: fbtasks worker -A shop"
+    raise click.UsageError(f"Missing option '-A' / '--app', the module of the app. {remedy}")
+
+
 @click.command()
-@click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", required=True, help="The app whose tasks to run.")
+@click.option(
+    "-A", "--app", "app_path", metavar="MODULE[:NAME]", callback=_app_needed, help="The app whose tasks to run; needed."
+)
 @url_option
 @click.option(
     "-Q",
@@ -116,6 +132,9 @@ def worker(
             # For child processes, and the programs that tasks start.
             os.environ[URL_VARIABLE] = app.settings.url.reveal()
         app.load()
+    given = {name: value for name, value in of_features.items() if value is not None}
+    for option in given:
+        app.features[option.partition("_")[0]]  # raises where the app has no such feature
     refuse_green_threads()
     served = app.queues_served()
     shares = dict.fromkeys(served, Share()) if queues is None else parse_shares(queues, served)
@@ -128,7 +147,7 @@ def worker(
         burst=burst,
         grace=grace,
         lease=lease,
-        of_features={name: value for name, value in of_features.items() if value is not None},
+        of_features=given,
     )
     children = ChildOptions(
         max_tasks=max_tasks_per_child,

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.config import Settings
@@ -46,41 +46,34 @@ class Database:
     create it.
     """
 
-    may_open: ClassVar[Callable[[DatabaseURL], None] | None] = None
-    """Raises for a database that this process is not to open: see ``testing/plugin.py``."""
-
     def __init__(self, settings: Settings, features: Sequence[Feature] = ()) -> None:
         """*features*: those that the database is to have."""
-        self.settings = settings
         self._features = tuple(features)
         self._there: frozenset[str] = frozenset()
         self._made: Mapping[str, int] = {}
         """Features that were made in a new file, with their versions, until its migration says so."""
         self.as_found = False
         """Whether one that is there is used with the features that it has, and a new one alone gets *features*."""
-        self.url = settings.url
-        self._note = self.url.note
         self._pool: Pool | None = None
-        self._ready = self._created = False
-        self.known = KnownDatabase(self.url)
-        """Which database the connections are to."""
         self.generation = 0
         """The number of the packages in use, when a session was opened last."""
         self._lock = threading.RLock()
         self.maintains = False
         """Whether an administrator uses it, who may connect while it is shut down for maintenance."""
-        self._next_look = 0.0
-        """The monotonic time before which a database that is shut down is left alone."""
-        self.tell: Callable[[str], None] = logger.info
-        """Called with one line when a database or a queue was created."""
+        self.point_at(settings)
 
     def point_at(self, settings: Settings) -> None:
         """Uses the database of *settings* from now on, and closes the connections to the former one."""
         self.close()
         self.settings, self.url, self._note = settings, settings.url, settings.url.note
         self.known = KnownDatabase(self.url)
+        """Which database the connections are to."""
+        # Python shows a WARNING where no logging is set up: who has started a program in a wrong folder is to see it.
+        self.tell: Callable[[str], None] = logger.warning if self.url.is_default else logger.info
+        """Called with one line when a database or a queue was created."""
         self._ready = self._created = False
         self._next_look = 0.0
+        """The monotonic time before which a database that is shut down is left alone."""
 
     def session(self) -> AbstractContextManager[Session]:
         """A session for a short while; others wait for it when all are lent."""
@@ -91,7 +84,7 @@ class Database:
         with self._lock:
             if self._pool is None:
                 settings = self.settings
-                self._pool = Pool(self.url, self._open, size=settings.pool_size, timeout=settings.pool_timeout)
+                self._pool = Pool(self.url, self._open_queue, size=settings.pool_size, timeout=settings.pool_timeout)
                 # Only now: the driver's own exit function, which shuts the library down, must run after this one.
                 atexit.register(self._at_exit)
             return self._pool
@@ -119,7 +112,15 @@ class Database:
     def open(self, charset: str | None = None) -> Session:
         """A session of one's own; close it. *charset* is for one that a task works with."""
         self.make_ready(create=False, lends=False)
-        return self._open(charset)
+        return self._open_queue(charset)
+
+    def _open_queue(self, charset: str | None = None) -> Session:
+        """Opens a session of a queue that was there. Raises :class:`SchemaError` when it was uninstalled since."""
+        session = self._open(charset)
+        if not session.generation:
+            session.close()
+            migrate.check(session, None)
+        return session
 
     def _open(self, charset: str | None = None) -> Session:
         session = Session(self.connect(charset=charset), self.url, queries())
@@ -140,8 +141,8 @@ class Database:
             logger.warning("App %r: %s.", self.settings.name, note)
         if clock.monotonic() < self._next_look:
             raise shut_down(self.url)
-        if Database.may_open is not None:
-            Database.may_open(self.url)
+        if DatabaseURL.may_open is not None:
+            DatabaseURL.may_open(self.url)
         for _ in range(_TRIES):
             seen, before = self.known.transaction, self.known.look()
             met: list[Facts] = []
@@ -296,7 +297,7 @@ class Database:
                 return migrate.migrate(another, wanted)
         raise SchemaError(
             f"{self.url} cannot be migrated: another process has been making the queue for {_OVERTAKEN:g} s. End it, "
-            "and run: fbtasks migrate --url URL"
+            f"and run: fbtasks migrate{self.url.option}"
         ) from overtaken
 
     def _missing(self) -> bool:
@@ -305,7 +306,8 @@ class Database:
     def _create(self) -> Session:
         connection = self.connect(create=True, fill=self._fill)
         if self._created:
-            self.tell(f"created {self.url.database}")
+            why = ", since no URL names a database" if self.url.is_default else ""
+            self.tell(f"created {self.url.database}{why}")
         return Session(connection, self.url, queries())
 
     def _fill(self, connection: Any) -> None:
@@ -334,7 +336,7 @@ def no_queue(path: str, *, creates: bool = True) -> str:
     who = (
         "A worker, the first call of a task or 'fbtasks migrate' creates a queue."
         if creates
-        else "The app has auto_migrate=False, so that 'fbtasks migrate -A MODULE' alone creates a queue."
+        else "The app has auto_migrate=False, so that 'fbtasks migrate' alone creates a queue."
     )
     return (
         f"there is no queue at {path}: no such file. Start in the folder that holds it, or name the database with "

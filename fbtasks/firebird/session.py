@@ -365,6 +365,15 @@ class Session:
         taken, self.conflicts = self.conflicts, 0
         return taken
 
+    def transaction_gap(self) -> int:
+        """How many transactions have begun since the oldest one whose view of the database is still kept.
+
+        As it was when this connection last began a transaction. MON$DATABASE is not read for it: see the query
+        ``database_identity``.
+        """
+        following, oldest = database_info(self.connection, "NEXT_TRANSACTION", "OLDEST_SNAPSHOT")
+        return int(following - oldest)
+
     def ping(self) -> None:
         """Raises :class:`DatabaseUnavailable` unless the database still answers on this connection."""
         try:

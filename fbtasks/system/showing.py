@@ -26,6 +26,11 @@ def sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
+def ending(text: str) -> str:
+    """*text* as the end of a message: a sentence, or one that ends with a command, which is copied as it is."""
+    return text if ": fbtasks " in text.rpartition(". ")[2] else sentence(text)
+
+
 def count(number: float, what: str) -> str:
     """*number* and the word for one of *what*, in the plural unless it is one: ``1 task``, ``2 tasks``."""
     return f"{f'{number:g}' if isinstance(number, float) else number} {what}{'' if number == 1 else 's'}"
@@ -61,6 +66,11 @@ def name_of(kind: type) -> str:
 def kind_of(error_type: str) -> str:
     """The name of an exception's class for people: without the module of Python's own ones and of those of fbtasks."""
     return error_type.removeprefix("builtins.").removeprefix("fbtasks.errors.")
+
+
+def failure(error_type: str | None, message: str | None) -> str:
+    """Returns an exception as Python names it: its type and its message."""
+    return ": ".join(part for part in (kind_of(error_type or ""), message) if part)
 
 
 def span(seconds: float) -> str:

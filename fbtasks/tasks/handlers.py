@@ -19,9 +19,9 @@ HANDLERS: Final = {
     "after_return": ("status", "retval", "task_id", "args", "kwargs", "einfo"),
 }
 """The methods that are handlers, and what each is given. They are Celery's."""
-ON_FAILURE: Final = ":on_failure"
+_ON_FAILURE: Final = ":on_failure"
 """What the names of the tasks end with that call the on_failure hooks of others; FBTASKS_CORE.ARCHIVE makes them."""
-APP_HOOK: Final = f"app{ON_FAILURE}"
+APP_HOOK: Final = f"app{_ON_FAILURE}"
 """The one for a failed task that no worker knew."""
 _STATUS: Final = {"before_start": "", "on_success": "SUCCESS", "on_failure": "FAILURE", "on_retry": "RETRY"}
 
@@ -48,7 +48,12 @@ class ErrorInfo:
 
 def hook_name(task: str) -> str:
     """The name of the task that calls the on_failure hooks of *task*."""
-    return f"{task[:244]}{ON_FAILURE}"
+    return f"{task[:244]}{_ON_FAILURE}"
+
+
+def is_hook(name: str) -> bool:
+    """Whether the task of that *name* calls the on_failure hooks of another."""
+    return name.endswith(_ON_FAILURE)
 
 
 def hooks_of(task: object, options: object) -> Mapping[str, tuple[Hook, ...]]:

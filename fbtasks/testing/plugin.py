@@ -1,39 +1,54 @@
-"""A pytest plugin: the fixture ``fbtasks_url``, and no test on a database that is none of a test's."""
+"""A pytest plugin: fixtures for an app's tests, and no test on a database that is none of a test's.
+
+pytest loads it in every run, so what needs the engine is imported when a fixture is used.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.url import DatabaseURL
 
+if TYPE_CHECKING:
+    from fbtasks import FBTasks
+    from fbtasks.testing import EnqueuedTask
+    from fbtasks.testing.worker import WorkerProcess
+
 _ALLOWED = "fbtasks_databases"
+_APP = "fbtasks_app"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the setting that names databases which tests may open."""
+    """Adds the settings."""
     parser.addini(
         _ALLOWED,
-        "Databases that tests may open, beside files in the folder for temporary files: patterns of URLs, a line each.",
+        "Databases that tests may open, beside files in pytest's own temporary folders: patterns of URLs, a line each.",
         type="linelist",
     )
+    parser.addini(_APP, "The app of the fixture fbtasks_app: MODULE or MODULE:NAME, as -A of fbtasks worker takes it.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begins to refuse other databases."""
     patterns = config.getini(_ALLOWED)
-    named = (tempfile.gettempdir(), os.environ.get("PYTEST_DEBUG_TEMPROOT"), config.getoption("basetemp"))
-    folders = [os.path.realpath(each) for each in named if each]
+    # Any pytest-of-USER: processes of one run have folders side by side (pytest-xdist), and may share a database there.
+    folder = os.path.realpath(os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
+    begins = [os.path.join(folder, "pytest-of-")]
+    if given := config.getoption("basetemp"):
+        begins.append(os.path.join(os.path.realpath(given), ""))
 
     def may_open(url: DatabaseURL) -> None:
-        path = Path(os.path.realpath(url.database))
-        if url.embedded and any(path.is_relative_to(folder) for folder in folders):
+        if url.embedded and os.path.realpath(url.database).startswith(tuple(begins)):
             return
         if not any(fnmatch.fnmatchcase(str(url), pattern) for pattern in patterns):
             raise ConfigurationError(
@@ -42,15 +57,76 @@ def pytest_configure(config: pytest.Config) -> None:
                 f"yield app. Or allow it in the settings of pytest: {_ALLOWED} = {url}"
             )
 
-    Database.may_open = staticmethod(may_open)
+    DatabaseURL.may_open = staticmethod(may_open)
 
 
 def pytest_unconfigure() -> None:
     """Refuses no database any more."""
-    Database.may_open = None
+    DatabaseURL.may_open = None
+
+
+@pytest.fixture(scope="session")
+def _fbtasks_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with an empty queue: to make one takes ten times as long as to copy it.
+
+    The first database that this process opens, and so the lock directory for all of them: it outlives each test.
+    """
+    from fbtasks.testing.helpers import make_database
+
+    path = tmp_path_factory.mktemp("fbtasks") / "template.fdb"
+    make_database(path)
+    return path
 
 
 @pytest.fixture
-def fbtasks_url(tmp_path: Path) -> str:
-    """The URL of a fresh embedded database, gone after the test."""
-    return f"firebird://{tmp_path}/fbtasks-test.fdb"
+def fbtasks_url(_fbtasks_template: Path, tmp_path: Path) -> str:
+    """The URL of a fresh embedded database with an empty queue, gone after the test."""
+    from fbtasks.testing.helpers import make_database
+
+    return make_database(tmp_path / "fbtasks-test.fdb", _fbtasks_template)
+
+
+@pytest.fixture
+def fbtasks_app(pytestconfig: pytest.Config, fbtasks_url: str) -> Iterator[FBTasks]:
+    """The app that the settings of pytest name, on a fresh database."""
+    from fbtasks.run.importing import import_app
+    from fbtasks.testing import on_database
+
+    with on_database(import_app(_app_path(pytestconfig)), fbtasks_url) as app:
+        yield app
+
+
+@pytest.fixture
+def fbtasks_drain(fbtasks_app: FBTasks) -> Callable[..., None]:
+    """Runs what is due in this process: :func:`fbtasks.testing.drain` for the app."""
+    from fbtasks.testing import drain
+
+    return partial(drain, fbtasks_app)
+
+
+@pytest.fixture
+def fbtasks_enqueued(fbtasks_app: FBTasks) -> Callable[..., list[EnqueuedTask]]:
+    """Returns what has been enqueued and has not ended: :func:`fbtasks.testing.enqueued` for the app."""
+    from fbtasks.testing import enqueued
+
+    return partial(enqueued, fbtasks_app)
+
+
+@pytest.fixture
+def fbtasks_worker(pytestconfig: pytest.Config, fbtasks_app: FBTasks) -> Iterator[Callable[..., WorkerProcess]]:
+    """Starts a worker, with options of ``fbtasks worker``, and returns it when it is registered. The test ends it."""
+    from fbtasks.testing.worker import WorkerProcess
+
+    path = _app_path(pytestconfig)
+    with ExitStack() as workers:
+        yield lambda *options: workers.enter_context(WorkerProcess(fbtasks_app, path, options))
+
+
+def _app_path(config: pytest.Config) -> str:
+    path: str = config.getini(_APP)
+    if not path:
+        raise ConfigurationError(
+            f"no app is named: put {_APP} = MODULE:NAME into the settings of pytest, as -A of fbtasks worker takes it. "
+            f"Or write a fixture {_APP} that yields the app, for all fixtures but fbtasks_worker."
+        )
+    return path

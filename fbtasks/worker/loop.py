@@ -8,6 +8,7 @@ database is away the loop goes on: what runs is held to its limits, and its outc
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.system.showing import count
 from fbtasks.system.waking import Waker
 from fbtasks.tasks.call import Claim, Finished, Reason, reason_of
-from fbtasks.tasks.handlers import ON_FAILURE, hook_name
+from fbtasks.tasks.handlers import hook_name, is_hook
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.dispatcher import Dispatcher
 from fbtasks.worker.drain import LOCKED, OPENS, Burst, Drain
@@ -49,6 +50,8 @@ class Loop:
         self._options = options
         self.lease = Lease(app, options)
         self.drain = Drain(options.grace, self.lease.drain)
+        self.turned_at = math.inf
+        self._is_ready = self._listens = False
         self._burst = Burst()
         self.connection = Connection(app.database, self.lease)
         self._waker = Waker()
@@ -77,7 +80,6 @@ class Loop:
             *((event, duty.heard) for duty in self._duties for event in duty.events),
         ):
             self._hearing.setdefault(event, []).append(hear)
-        self._is_ready = self._listens = False
 
     # Its start, and what is asked of it from outside
 
@@ -105,7 +107,7 @@ class Loop:
         for feature in self._app.features:
             for line in feature.begin(session):
                 logger.info("%s", line)
-        names = [name for name in self._app.tasks if not name.endswith(ON_FAILURE)]
+        names = [name for name in self._app.tasks if not is_hook(name)]
         tasks.set_on_failure(session, {name: hook_name(name) in self._app.tasks for name in names})
         self._duties.begin(session)
         self._register(session)
@@ -156,6 +158,10 @@ class Loop:
     def busy(self) -> list[Claim]:
         """The claims that run."""
         return self._executor.busy()
+
+    def is_serving(self) -> bool:
+        """Whether it claims tasks."""
+        return self._is_ready and self.connection.session is not None and not self.drain.begun
 
     # The loop
 
@@ -273,12 +279,14 @@ class Loop:
         elif self._fetcher.still_opens(session):
             self._burst.waits(OPENS, left)
         elif not self._fetcher.any_due(session):  # else what held something back has ended between the two looks
-            self._burst.leaves(left())
+            self._burst.leaves(left(), self._dispatcher.parked)
             return True
         return False
 
     def _wait(self) -> None:
-        timeout = max(0.0, min(self._deadlines()) - clock.monotonic())
+        deadline = min(self._deadlines())
+        self.turned_at = clock.monotonic()
+        timeout = max(0.0, deadline - self.turned_at)
         if timeout > 0 or not self._options.burst:
             filenos: list[int] = []
             if not self._outcomes or timeout <= 0:  # else not woken by each outcome

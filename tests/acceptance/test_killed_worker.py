@@ -63,7 +63,8 @@ def test_health_of_a_copy_that_is_not_adopted_says_so(project, tmp_path):
     first, *rest = done.stdout.splitlines()
     assert (done.returncode, rest) == (1, ["no worker is alive"])
     assert first.startswith(f"firebird://{tmp_path}/copy.fdb is a copy that was restored or moved (it was ")
-    assert first.endswith("If this database is the one that should: fbtasks adopt")
+    copy, _, remedy = first.rpartition(" If ")
+    assert remedy == f"this database is the one that should: fbtasks adopt --url firebird://{tmp_path}/copy.fdb"
     assert json.loads(project.run("health", "--json", check=False).stdout)["problems"] == [first, *rest]
-    project.run("adopt", "--yes")
+    assert project.run("adopt", "--yes").stdout == f"{copy}\nAdopted.\n"
     assert project.run("health", check=False).stdout == "no worker is alive\n"

@@ -83,7 +83,7 @@ def test_a_command_that_looks_at_another_database_makes_no_tables_in_it(path, re
     url = f"firebird://{path}"
     with connections.connect(DatabaseURL.parse(url), create=True) as connection, connection.cursor() as cursor:
         for command in LOOKS:
-            assert refused(*command, "--url", url) == f"{url} has no queue yet. Run: fbtasks migrate --url URL"
+            assert refused(*command, "--url", url) == f"{url} has no queue yet. Run: fbtasks migrate --url {url}"
         sql = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
         assert cursor.execute(sql).fetchone() == (0,)
         connection.commit()
@@ -106,7 +106,7 @@ def test_without_auto_migrate_a_call_creates_nothing(path):
         said, remedy = str(caught.value).rsplit(". ", 1)
         assert (said, remedy) == (
             no_queue(path).rsplit(". ", 1)[0],
-            "The app has auto_migrate=False, so that 'fbtasks migrate -A MODULE' alone creates a queue.",
+            "The app has auto_migrate=False, so that 'fbtasks migrate' alone creates a queue.",
         )
     assert list(path.parent.iterdir()) == []
 
@@ -131,6 +131,14 @@ def test_in_python_a_log_record_says_it(path, caplog, capfd):
                 app.send_task("t")
     assert [record.getMessage() for record in caplog.records] == [f"created {path}"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_program_that_names_no_database_says_on_the_standard_error_which_file_it_has_made(tmp_path):
+    env = {name: value for name, value in os.environ.items() if name != "FBTASKS_URL"}
+    code = "import fbtasks; app = fbtasks.FBTasks('a'); app.send_task('t'); app.close()"
+    said = [program(code, env=env, cwd=tmp_path) for _ in range(2)]
+    line = f"created {tmp_path}/fbtasks.fdb, since no URL names a database\n"
+    assert [(done.stdout, done.stderr) for done in said] == [("", line), ("", "")]
 
 
 def test_a_queue_in_a_database_that_is_there_is_told_as_well(path, caplog):

@@ -4,12 +4,14 @@ import logging
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 from support.sql import execute, one
 
-from fbtasks import Change, ConfigurationError, Event, FBTasks, Row
+from fbtasks import Change, ConfigurationError, Event, FBTasks, FBTasksError, Row, UnknownTaskError
 from fbtasks.testing import drain, eager, on_database
+from fbtasks.testing.worker import WorkerProcess
 
 
 @pytest.fixture
@@ -52,29 +54,78 @@ def test_what_is_known_of_one_database_is_not_taken_for_another(shop, tmp_path):
     assert told == [1, 2]
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-def test_a_test_that_uses_another_database_is_refused(tmp_path, allowed):
-    project = tmp_path / "project"
+@pytest.mark.parametrize(("where", "allowed"), [("real", ""), ("real", "firebird://{}/*"), ("pytest's #1", "")])
+def test_a_test_that_uses_another_database_is_refused(tmp_path, where, allowed):
+    """Also one in the folder for temporary files; not one in a folder of pytest's."""
+    project, folder = tmp_path / "project", tmp_path / where
     project.mkdir()
+    (tmp_path / "real").mkdir()
     (project / "test_it.py").write_text(
         "from fbtasks import FBTasks\n"
-        f"app = FBTasks('shop', 'firebird://{project}/shop.fdb')\n"
+        "from fbtasks.testing import on_database\n"
+        f"app = FBTasks('shop', 'firebird://{tmp_path}/real/shop.fdb')\n"
         "@app.task\n"
         "def add(a, b): return a + b\n"
-        "def test():\n"
-        "    add.delay(1, 2)\n"
-        "    app.close()\n"
+        "def test(fbtasks_url):\n"
+        f"    with on_database(app, app.settings.url if {where == 'real'} else fbtasks_url):\n"
+        "        add.delay(1, 2)\n"
     )
-    setting = f"fbtasks_databases = firebird://{project}/*\n" if allowed else ""
-    (project / "pytest.ini").write_text(f"[pytest]\n{setting}")
-    (tmp_path / "temporary").mkdir()
-    env = {**os.environ, "TMPDIR": f"{tmp_path}/temporary"}
+    (project / "pytest.ini").write_text(f"[pytest]\nfbtasks_databases = {allowed.format(folder)}\n")
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
     env.pop("PYTEST_DEBUG_TEMPROOT", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
+    given = [] if where == "real" else ["--basetemp", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, str(project)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
-    assert ("1 passed" in done.stdout) == allowed, done.stdout
-    assert ("is no database of a test" in done.stdout) == (not allowed), done.stdout
-    assert (project / "shop.fdb").exists() == allowed
+    refused = where == "real" and not allowed
+    assert ("1 passed" in done.stdout) != refused, done.stdout
+    assert ("is no database of a test" in done.stdout) == refused, done.stdout
+    assert (tmp_path / "real/shop.fdb").exists() == bool(allowed)
+
+
+@pytest.fixture
+def fbtasks_app(shop, fbtasks_url):
+    with on_database(shop, fbtasks_url) as app:
+        yield app
+
+
+def test_what_is_enqueued_has_not_ended(fbtasks_app, fbtasks_enqueued, fbtasks_drain):
+    fbtasks_app.limit("one", at_once=1)
+    held = fbtasks_app.task(name="held", limits={"one": None}, priority=3)(lambda number: number)
+    later = fbtasks_app.task(name="later", queue="mail")(lambda number, urgent=False: number)
+    held.delay(1)
+    later.apply_async((2,), {"urgent": True}, countdown=60)
+    held.delay(3)
+    fbtasks_app.send_task("of another app")
+    found = [(each.id, each.name, each.args, each.kwargs, each.queue, each.priority) for each in fbtasks_enqueued()]
+    assert found == [
+        (1, "held", (1,), {}, "default", 3),
+        (2, "later", (2,), {"urgent": True}, "mail", 0),
+        (3, "held", (3,), {}, "default", 3),
+        (4, "of another app", (), {}, "default", 0),
+    ]
+    (due,) = fbtasks_enqueued("later")
+    assert 50 < (due.eta - datetime.now(UTC)).total_seconds() <= 60
+    assert [each.eta for each in fbtasks_enqueued("held")] == [None, None]
+    fbtasks_drain()
+    assert fbtasks_enqueued("held") == []
+    assert [each.id for each in fbtasks_enqueued()] == [2, 4]
+    with pytest.raises(UnknownTaskError, match="Did you mean 'later'"):
+        fbtasks_enqueued("latter")
+
+
+def test_a_worker_that_cannot_start_is_told_of(fbtasks_app, request):
+    with pytest.raises(ConfigurationError, match="fbtasks_app = MODULE:NAME into the settings of pytest"):
+        request.getfixturevalue("fbtasks_worker")
+    with pytest.raises(FBTasksError, match="worker -A nowhere"):
+        WorkerProcess(fbtasks_app, "nowhere", ())
+
+
+def test_a_run_that_uses_no_fixture_imports_next_to_nothing():
+    code = "import sys, fbtasks.testing.plugin\nprint(*sorted(each for each in sys.modules if 'fbtasks' in each))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "fbtasks", "fbtasks.errors", "fbtasks.testing", "fbtasks.testing.plugin", "fbtasks.url",
+    ]  # fmt: skip
 
 
 def test_drain_registers_the_handlers_of_events(app):
@@ -88,7 +139,7 @@ def test_drain_registers_the_handlers_of_events(app):
     assert told == [7, 8]
 
 
-@pytest.mark.parametrize("by", [FBTasks.migrate, drain])
+@pytest.mark.parametrize("by", [FBTasks.migrate, pytest.param(drain, marks=pytest.mark.embedded)])
 def test_triggers_are_made(app, by):
     told = []
     execute(app, "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY)")

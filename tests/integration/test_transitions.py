@@ -13,7 +13,7 @@ from support.sql import NOW, execute, rows
 from fbtasks import FBTasks, group
 from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.tasks.call import RELEASED, Cancelled, Failed, Finished, Succeeded
+from fbtasks.tasks.call import RELEASED, Cancelled, Failed, Finished, Reason, Requeue, Succeeded
 
 MOVES = [
     "CREATE SEQUENCE MOVE_SEQ",
@@ -101,6 +101,29 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
     assert (ended.status, ended.parent.status) == ("REVOKED", "FAILURE")
     assert command_line("retry", ended.parent.parent.results[0].id, "--url", url) == 0
     assert (ended.status, ended.parent.status) == ("PENDING", "PENDING")
+    drain(app)
+
+    # Limits, pauses, and a workflow in the place of a call.
+    gated.delay()
+    with app.database.session() as session:
+        claims = session.run(lambda t: tasks.claim(t, 99, "default", 1))
+        session.run(lambda t: tasks.finish(t, 99, 0, [Finished(claims[0], Requeue(Reason.RETRY))]))
+    gated.apply_async(countdown=99)
+    execute(app, f"UPDATE QUEUE_TASK SET START_TIME = DATEADD(-1 HOUR TO {NOW}) WHERE STATE = 1")
+    drain(app)
+    ok.delay()
+    gated.delay()
+    assert command_line("pause", "--task", "ok", "--task", "gated", "--url", url) == 0
+    drain(app)
+    assert command_line("resume", "--task", "ok", "--task", "gated", "--url", url) == 0
+    app.task(name="replaced", bind=True)(lambda self: self.replace(ok.s() | step.s())).delay()
+    drain(app)
+    (ok.s() | step.s()).delay()
+    assert command_line("pause", "--task", "step", "--url", url) == 0
+    with app.database.session() as session:
+        first = session.run(lambda t: tasks.claim(t, 99, "default", 1))
+        assert session.run(exchange) == []
+    assert command_line("resume", "--task", "step", "--url", url) == 0
     drain(app)
 
     # A task of a lane waits to be let in when it is put back.

@@ -25,16 +25,21 @@ IDS = {
 LIVE = "SELECT ID, STATE, WORKER_ID, TRY_COUNT, CRASH_COUNT FROM QUEUE_TASK"
 HISTORY = "SELECT ID, STATE, NULL, TRY_COUNT, CRASH_COUNT, ERROR_TYPE FROM QUEUE_HISTORY"
 TRANSITIONS = {
-    State.READY: {State.RUNNING, State.CANCELLED},
-    State.SCHEDULED: {State.READY, State.CANCELLED},
-    State.RUNNING: {State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SCHEDULED, State.READY, State.PARKED},
-    State.PARKED: {State.RUNNING, State.FAILED, State.CANCELLED},
-    State.HELD: {State.READY, State.RUNNING, State.CANCELLED},
-    State.AWAITING: {State.READY, State.SCHEDULED, State.HELD, State.RUNNING, State.FAILED, State.CANCELLED},
+    State.READY: {State.RUNNING, State.PARKED, State.CANCELLED},
+    State.SCHEDULED: {State.READY, State.HELD, State.CANCELLED},
+    State.RUNNING: {
+        State.SUCCEEDED, State.FAILED, State.CANCELLED,
+        State.SCHEDULED, State.READY, State.PARKED, State.HELD, State.AWAITING,
+    },
+    State.PARKED: {State.RUNNING, State.READY, State.HELD, State.FAILED, State.CANCELLED},
+    State.HELD: {State.READY, State.RUNNING, State.PARKED, State.CANCELLED},
+    State.AWAITING: {
+        State.READY, State.SCHEDULED, State.HELD, State.RUNNING, State.PARKED, State.FAILED, State.CANCELLED,
+    },
     State.SUCCEEDED: set[State](),
     State.FAILED: {State.READY, State.HELD, State.AWAITING},
     State.CANCELLED: {State.READY, State.HELD, State.AWAITING},
-}
+}  # fmt: skip
 """From each state, the states a task may go to next. FAILED and CANCELLED lead back by an operator's retry."""
 
 

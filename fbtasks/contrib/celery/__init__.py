@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fbtasks.feature import Duty, Every, Feature, Worker
 from fbtasks.system.showing import count
 
 if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
-
-_COUNTED: Final = 10_000
-"""Messages of a queue that are counted."""
+    from fbtasks.sheet import Sheet
 
 
 class Celery(Feature):
@@ -31,11 +29,21 @@ class Celery(Feature):
 
     def beside(self, session: Session) -> Iterator[str]:
         """Says how long the queues of Celery are."""
+        from fbtasks.contrib.celery.store.messages import COUNTED, lengths
+        from fbtasks.firebird.session import READ
+
         queues = [
-            f"{name}: {'more than ' if many > _COUNTED else ''}{count(min(many, _COUNTED), 'message')}, "
-            f"{count(consumers, 'consumer') if consumers else 'no consumer'}"
-            for name, many, consumers in session.read("msg_lengths", _COUNTED + 1)
+            f"{each.name}: {'more than ' if each.messages > COUNTED else ''}"
+            f"{count(min(each.messages, COUNTED), 'message')}, "
+            f"{count(each.consumers, 'consumer') if each.consumers else 'no consumer'}"
+            for each in session.run(lambda t: lengths(t, None, COUNTED + 1), READ)
         ]
         if queues:
             whose = "Queues of Celery, whose messages its own workers run (celery -A MODULE worker)"
             yield f"{whose}: {'; '.join(queues)}."
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns the list of Celery's queues."""
+        from fbtasks.contrib.celery.sheets import CelerySheet
+
+        return [CelerySheet()]

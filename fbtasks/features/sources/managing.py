@@ -75,16 +75,18 @@ def apply(
     wait: float = 0.0,
     disconnect: bool = False,
     with_existing: bool = False,
+    alone: bool = False,
 ) -> Applied:
     """Brings the subscriptions of *app* in line with its code: rows, triggers and the rights of these.
 
     Of several at once one does it, and the others find it done. Waits for up to *wait* seconds until no connection is
     left that may go on without a new trigger; with *disconnect* ends those that are left. With *with_existing* the rows
-    that the tables of new subscriptions have already are noted. Raises :class:`AuthenticationError` when the app's
-    user may not make triggers, and :class:`ConfigurationError` for tasks of another app.
+    that the tables of new subscriptions have already are noted. *alone* as for :func:`register`. Raises
+    :class:`AuthenticationError` when the app's user may not make triggers, and :class:`ConfigurationError` for tasks of
+    another app.
     """
     with database.session() as session:
-        found = bring_in_line(session, app, feeds)
+        found = bring_in_line(session, app, feeds, alone=alone)
         rows = [row for row in subscriptions.live(session) if row.app == app]
         unsettled = _settle(session, rows, wait, disconnect=disconnect)
         new = {step.name for step in found.steps if step.action == "create" and step.kind == "change"}
@@ -92,13 +94,13 @@ def apply(
         return replace(found, unsettled=unsettled, existing=_note_existing(session, rows, unsettled))
 
 
-def bring_in_line(session: Session, app: str, feeds: Iterable[Feed]) -> Applied:
+def bring_in_line(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool = False) -> Applied:
     """Deploys as :func:`apply` does, with *session*, and waits for no connection. Raises as it does."""
     definitions = list(feeds)
-    found = _diff(session, app, definitions)
+    found = _diff(session, app, definitions, alone=alone)
     if found.changes or not all(row.is_live for row in subscriptions.read(session)):
         with deploying(session), _owners(session, "make triggers"):
-            found = Applied(*applying.apply(session, app, definitions))
+            found = Applied(*applying.apply(session, app, definitions, alone=alone))
             applying.finish(session)
     return found
 

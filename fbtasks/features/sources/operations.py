@@ -20,6 +20,7 @@ from fbtasks.features.sources.store.subscriptions import KEPT, MANY, Backlog, Lo
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
 from fbtasks.queue.holds import Hold, gate, let_in
+from fbtasks.queue.register import processes
 from fbtasks.system.showing import count
 
 
@@ -92,7 +93,7 @@ def inspect_sources(session: Session, feeds: Collection[Feed] = ()) -> list[Load
         found.append(LoadedSource(**facts, **load))
     for each in subscriptions.unhandled_events(session, counted=True):
         load = _NOTHING._replace(waiting=each.raised, lag=each.lag)._asdict()
-        why = [_why_unhandled(each.since)]
+        why = [why_unhandled(each.since)]
         found.append(LoadedSource(kind="event", source=each.event, state="unhandled", problems=why, **load))
     return found
 
@@ -118,7 +119,8 @@ def _undeployed(session: Session, feeds: Collection[Feed]) -> dict[tuple[str, st
     return {(app, name): problem for name, problem in undeployed(session, app, feeds).items()}
 
 
-def _why_unhandled(since: datetime) -> str:
+def why_unhandled(since: datetime) -> str:
+    """Returns why an event is kept that was raised since then."""
     first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (since, since + KEPT))
     return f"no handler is registered for it; what was raised since {first} is kept for one, and the first until {last}"
 
@@ -163,7 +165,7 @@ def find_problems(session: Session, asked: Asked, feeds: Collection[Feed]) -> It
         yield Problem(f"{problem.rstrip('.')} (fbtasks subscriptions apply)", f"subscription {name} (app {app})")
     for event in subscriptions.unhandled_events(session):
         if event.lag > asked.max_lag:
-            yield Problem(_why_unhandled(event.since), f"event {event.event}")
+            yield Problem(why_unhandled(event.since), f"event {event.event}")
     if not rows:
         return
     wrong, backlogs = _wrong(session, rows, stale), subscriptions.backlogs(session)
@@ -183,7 +185,7 @@ def find_problems(session: Session, asked: Asked, feeds: Collection[Feed]) -> It
     if found := older_writers(session):
         from fbtasks.features.sources.showing import END_THEM, older
 
-        yield Problem(older(found, END_THEM), is_wrong=False)
+        yield Problem(older(found, END_THEM, processes.workers(session)), is_wrong=False)
 
 
 def _open_for(asked: Asked, name: str) -> float:

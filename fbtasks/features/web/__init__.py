@@ -30,8 +30,7 @@ class Web(Feature):
         if is_on:
             yield Statistics(worker)
             yield Every("counting what waits", LOOK, Depths(), at_start=False)
-        upkeep = Upkeep(worker.turn)
-        yield Every("joining and forgetting counters", UPKEEP if is_on else SELDOM, upkeep, at_start=False)
+        yield Every("joining and forgetting counters", UPKEEP if is_on else SELDOM, Upkeep(), at_start=False)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import sys
@@ -109,6 +110,7 @@ def serve(
     server = create_server(
         login.behind(application), sockets=[listener], ident=None, clear_untrusted_proxy_headers=False
     )
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns when more browsers look than it has threads
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
     say(f"The dashboard of {app.url} is at {address} until Ctrl-C.")
     if opens:

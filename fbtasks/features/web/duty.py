@@ -13,7 +13,6 @@ from fbtasks.errors import ConflictError
 from fbtasks.feature import Duty, Worker
 from fbtasks.features.web import store
 from fbtasks.features.web.store import BOUNDS, BUCKETS, Tried
-from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.system.showing import CUT, kind_of, shorten
 from fbtasks.tasks.call import (
@@ -43,11 +42,15 @@ LOOK: Final = 50.0
 SHARE: Final = 50.0
 """A look is not taken before so many times as long have gone by as the last one took."""
 UPKEEP: Final = 60.0
+"""Seconds from one turn of upkeep to the next."""
 SELDOM: Final = 3600.0
+"""The same where nothing is written down."""
 BATCHES: Final = 5
+"""Spans of time whose rows one turn joins, of each length."""
 MOST: Final = 200
+"""Rows that one turn deletes."""
 READS: Final = 2_000
-"""Transactions of one turn, rows that each deletes, and tries that it looks at."""
+"""Tries that one turn looks at."""
 DAYS, AUDIT_DAYS, TRY_DAYS = 60, 180, 7
 """How long counters, lines of the audit and tries are kept."""
 TRIES_KEPT: Final = 100_000
@@ -61,7 +64,6 @@ class Statistics(Duty):
     while_draining = True
 
     def __init__(self, worker: Worker) -> None:
-        self._turn = worker.turn
         self._worker = worker.options.name
         self._counts: dict[tuple[str, str], list[float]] = {}
         """By queue and name of the tasks."""
@@ -135,8 +137,7 @@ class Statistics(Duty):
         for (queue, _), counts in self._counts.items():
             for key in ((queue, ""), ("", "")):
                 rows[key] = [a + b for a, b in zip(rows.get(key, [0] * len(counts)), counts, strict=True)]
-        with self._turn.held():
-            self._ahead = session.run(lambda t: store.put(t, rows, self._tries), point="statistics")
+        self._ahead = session.run(lambda t: store.put(t, rows, self._tries), point="statistics")
         self._counts.clear()
         self._tries.clear()
         self._due = math.inf
@@ -167,20 +168,18 @@ class Depths:
 class Upkeep:
     """Joins and forgets what is old, a little at a time."""
 
-    def __init__(self, turn: HostLock) -> None:
-        self._turn = turn
+    def __init__(self) -> None:
         self._after = 0
         """The number of the try up to which the last turn has looked."""
 
     def __call__(self, session: Session) -> bool:
         """Does some of it. Returns whether there may be more."""
         try:
-            with self._turn.held():
-                return self._turn_of(session)
+            return self._some(session)
         except ConflictError:  # another worker is at the same rows
             return False
 
-    def _turn_of(self, session: Session) -> bool:
+    def _some(self, session: Session) -> bool:
         more = False
         for span in store.SPANS:
             more = all(session.call("FBTASKS_WEB.FOLD", *span, attempts=1) for _ in range(BATCHES))

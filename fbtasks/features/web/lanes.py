@@ -6,7 +6,7 @@ side, each up to its part of the bound, and merged as far as all of them were re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -51,7 +51,7 @@ BEGIN
 END"""
 """Those of each lane that are looked for, up to one more than a page has, and the last one that it has looked at."""
 Key = tuple[int, ...]
-"""Where a task is in a list: numbers, times as numbers of tenths of a millisecond."""
+"""Where a task is in a list: the last columns of the index, times in tenths of a millisecond. The ID is the last."""
 
 
 class Order(NamedTuple):
@@ -77,7 +77,7 @@ class Order(NamedTuple):
         """The column with the time of a task."""
         return self.columns[-2]
 
-    def sorted(self, key: Sequence[int]) -> Key:
+    def place(self, key: Key) -> Key:
         """Returns *key* so that it sorts as the list does."""
         return tuple(self.step * each for each in key)
 
@@ -117,18 +117,11 @@ ENDED: Final = Order(
 )
 
 
-class Found(NamedTuple):
-    """A task that is looked for."""
-
-    key: Key
-    id: int
-
-
 class Seen(NamedTuple):
     """What a look has found."""
 
-    found: list[Found]
-    """In their order, as far as all lanes were read."""
+    found: list[Key]
+    """The tasks that are looked for, in their order, as far as all lanes were read."""
     until: Key | None
     """How far that is; None: to their ends."""
     beyond: bool
@@ -140,7 +133,7 @@ class Seen(NamedTuple):
 class Lanes:
     """The lanes of tasks in some states, and which of these are looked for."""
 
-    def __init__(self, session: Session, states: Sequence[State], most: int) -> None:
+    def __init__(self, session: Session, states: tuple[State, ...], most: int) -> None:
         """*most*: how many a page has."""
         self._session = session
         self._most = most
@@ -178,29 +171,31 @@ class Lanes:
     def look(self, cursor: Key | None, bound: int) -> Seen:
         """Looks at up to *bound* tasks behind *cursor*."""
         with self._session.transaction(READ) as transaction:
-            due = self.order is DUE and cursor is not None and transaction.value("due_at", from_ticks(cursor[0]))
-            sql = numbered(self._block(cursor, bound, many=due > FEW), self._session.generation)
+            many = False
+            if self.order is DUE and cursor is not None:
+                many = transaction.value("due_at", FEW + 1, from_ticks(cursor[0])) > FEW
+            sql = numbered(self._block(cursor, bound, many=many), self._session.generation)
             lanes: dict[int, list[tuple[Any, ...]]] = {}
             for lane, *row in transaction.sql(sql, *self._params):
                 lanes.setdefault(lane, []).append(tuple(row))
-        found: list[Found] = []
+        found: list[Key] = []
         ends: list[Key] = []
         for rows in lanes.values():
-            some = [self._found(*key) for is_match, _, _, *key in rows if is_match]
+            some = [self._key(*key) for is_match, _, _, *key in rows if is_match]
             _, looked, room, *last = rows[-1]
             if looked == room or len(some) > self._most:
-                ends.append(self._found(*last).key)
+                ends.append(self._key(*last))
             found += some
-        sort = self.order.sorted
-        until = min(ends, key=sort, default=None)
+        place = self.order.place
+        until = min(ends, key=place, default=None)
         if until is not None and self.order is DUE and (cursor is None or until[0] > cursor[0]):
             until = (until[0], -1)  # those of one moment are not in the order of their numbers
-        kept = [each for each in found if until is None or sort(each.key) <= sort(until)]
-        kept.sort(key=lambda each: sort(each.key))
-        return Seen(kept, until, len(kept) < len(found), sum(rows[-1][1] for rows in lanes.values()))
+        kept = [each for each in found if until is None or place(each) <= place(until)]
+        looked_at = sum(rows[-1][1] for rows in lanes.values())
+        return Seen(sorted(kept, key=place), until, len(kept) < len(found), looked_at)
 
-    def _found(self, rank: int, time: datetime, number: int) -> Found:
-        return Found((rank, _ticks(as_utc(time)), number)[-len(self.order.columns) :], number)
+    def _key(self, rank: int, time: datetime, number: int) -> Key:
+        return (rank, _ticks(as_utc(time)), number)[-len(self.order.columns) :]
 
     def _block(self, cursor: Key | None, bound: int, *, many: bool) -> str:
         order = self.order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -34,6 +34,9 @@ _WORD: Final = re.compile(
 _AGO: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _LONGEST: Final = 500
+"""Characters of a value."""
+_KEYS: Final = ("state", "queue", "name", "worker", "error", "since", "until", "why", "id")
+"""Those that stand before a colon, beside ``arg.NAME``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +83,8 @@ class Query:
         return found or ENDED
 
     def __str__(self) -> str:
-        said = [("state", ",".join(self.state))]
-        said += [(each.name, getattr(self, each.name)) for each in fields(self)[1:] if each.type == "str"]
-        at = next(n for n, (key, _) in enumerate(said) if key == "since")
-        said[at:at] = [(f"arg.{path}", value) for path, value in self.arg]
+        said = [(key, ",".join(self.state) if key == "state" else getattr(self, key)) for key in _KEYS]
+        said += [(f"arg.{path}", value) for path, value in self.arg]
         keyed = [f"{key}:{_quoted(value)}" for key, value in said if value]
         return " ".join((*keyed, *(_quoted(each, alone=True) for each in self.words)))
 
@@ -119,24 +120,23 @@ def parse(text: str) -> Query:
             raise ConfigurationError(f"{value!r:.80} is longer than {_LONGEST} characters: shorten it.")
         if key is None:
             words.append(value)
+        elif not value:
+            raise ConfigurationError(f"{key}: has no value: write one behind it, or leave it out.")
         elif key.startswith("arg."):
             arguments[key[4:]] = value
         elif key in found:
             raise ConfigurationError(f"{key}: is given twice: leave out {key}:{value}, or the other one.")
         else:
             found[key] = value
-    known = [each.name for each in fields(Query) if each.name not in ("words", "arg")]
     for key, value in found.items():
-        if key not in known:
-            hint = checks.did_you_mean(key, known)
+        if key not in _KEYS:
+            hint = checks.did_you_mean(key, _KEYS)
             raise ConfigurationError(
-                f"{key}: is nothing that tasks are looked for by.{hint} Known: {', '.join(known)}, arg.NAME. Put "
+                f"{key}: is nothing that tasks are looked for by.{hint} Known: {', '.join(_KEYS)}, arg.NAME. Put "
                 f'quotes around a text with a colon: "{key}:{value}".'
             )
-        if not value:
-            raise ConfigurationError(f"{key}: has no value: write one behind it, or leave it out.")
     states = tuple(found.pop("state").split(",")) if "state" in found else ()
-    query = Query(state=states, arg=tuple(arguments.items()), words=tuple(words), **found)
+    query = Query(state=states, arg=tuple(arguments.items()), words=tuple(filter(None, words)), **found)
     _check(query)
     return query
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
-from fbtasks.features.web.lanes import LIVE, Found, Key, Lanes, from_ticks
+from fbtasks.features.web.lanes import LIVE, Key, Lanes, from_ticks
 from fbtasks.features.web.query import Query, moment
 from fbtasks.features.web.query import parse as parse
 from fbtasks.firebird.session import Session
@@ -79,13 +79,13 @@ def page(database: Database, session: Session, query: Query, cursor: str | None 
     last = None
     for _ in range(_TURNS):
         seen = lanes.look(at, bound)
-        for found, row in _rows(session, seen.found, most, live=lanes.order.live):
+        for key, row in _rows(session, seen.found, most, live=lanes.order.live):
             if not _has_arguments(database, session, row, query.arg):
                 continue
             if len(rows) == most:
                 return Page(_with_waits(database, session, rows), _text(last), None, more=True)
             rows.append(row)
-            last = found.key
+            last = key
         at, bound = seen.until, bound - seen.looked
         if at is None or len(rows) == most or bound <= 0:
             break
@@ -121,9 +121,8 @@ def _ask(database: Database, session: Session, query: Query, lanes: Lanes) -> No
     if query.name:
         lanes.match(_like(lanes, "T.NAME", query.name))
     if query.worker:
-        lanes.match(
-            _OF_WORKER.format(_like(lanes, "P.NAME", query.worker)) if live else _like(lanes, "T.WORKER", query.worker)
-        )
+        named = _like(lanes, "P.NAME" if live else "T.WORKER", query.worker)
+        lanes.match(_OF_WORKER.format(named) if live else named)
     if query.error:
         lanes.match(error.format(lanes.param(query.error)))
     for word in query.words:
@@ -145,12 +144,12 @@ def _like(lanes: Lanes, column: str, text: str) -> str:
     return f"{column} LIKE {lanes.param(text.translate(_PATTERN))} ESCAPE _ASCII '!'"
 
 
-def _rows(session: Session, found: Sequence[Found], most: int, *, live: bool) -> Iterator[tuple[Found, TaskRow]]:
+def _rows(session: Session, found: Sequence[Key], most: int, *, live: bool) -> Iterator[tuple[Key, TaskRow]]:
     """Yields those that are still there, and reads no more than are asked for."""
     for at in range(0, len(found), most + 1):
         some = found[at : at + most + 1]
-        rows = results.some(session, [each.id for each in some], live=live)
-        yield from ((each, rows[each.id]) for each in some if each.id in rows)
+        rows = results.find_all(session, [key[-1] for key in some], live=live)
+        yield from ((key, rows[key[-1]]) for key in some if key[-1] in rows)
 
 
 def _has_arguments(database: Database, session: Session, row: TaskRow, wanted: Sequence[tuple[str, str]]) -> bool:

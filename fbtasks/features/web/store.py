@@ -16,6 +16,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import results
 from fbtasks.queue.register import processes
 from fbtasks.queue.results import QueueRow
+from fbtasks.system.showing import sendable
 from fbtasks.tasks.call import WorkerRow
 
 BOUNDS: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0, 600.0)
@@ -182,8 +183,9 @@ def put(transaction: Transaction, counts: Mapping[tuple[str, str], Sequence[floa
     now = clock.monotonic()
     for each in tries:
         ago, took = int(1000 * (now - each.ended)), int(1000 * each.elapsed)
-        error = (text.replace("\0", "\N{SYMBOL FOR NULL}") or None for text in each[6:])
-        transaction.call("FBTASKS_WEB.PUT_TRY", each.task, each.number, each.kind, each.worker, ago, took, *error)
+        kind, error, trace = (sendable(text).replace("\0", "\N{SYMBOL FOR NULL}") or None for text in each[6:])
+        given = each.task, each.number, each.kind, each.worker[:255], ago, took, kind and kind[:255], error, trace
+        transaction.call("FBTASKS_WEB.PUT_TRY", *given)
     return ahead(transaction)
 
 

@@ -34,6 +34,8 @@ class Overview:
     """
     workers: list[WorkerRow]
     counters: list[StatRow]
+    transaction_gap: int
+    """How many transactions have begun since the oldest one whose view of the database is still kept."""
 
 
 def look(database: Database, window: timedelta | None = timedelta(hours=1)) -> Overview:
@@ -51,6 +53,7 @@ def look(database: Database, window: timedelta | None = timedelta(hours=1)) -> O
             [found[name] for name in sorted(found) if name in rows or found[name].says_something],
             workers,
             results.stats(session, window),
+            session.transaction_gap(),
         )
 
     return database.use(read)

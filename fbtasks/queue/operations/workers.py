@@ -22,6 +22,8 @@ class Health:
 
     workers: int
     """How many workers are alive."""
+    served: list[str]
+    """The queues that workers serve which are alive."""
     unserved: list[str]
     """Queues that no worker serves, and that have ready or held tasks, or for which changes or events wait."""
     unknown: list[tuple[str, str]]
@@ -60,12 +62,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         names = {*serving, *(name for name, *_ in heads)}
         rows = described(database, session, [QueueRow(queue=name, waiting_since=since.get(name)) for name in names])
         now = results.now(session)
-        # In a queue with a window nothing waits for a worker before that opens.
-        ages = {
-            row.queue: (now - max(row.waiting_since, row.opens or row.waiting_since)).total_seconds()
-            for row in rows.values()
-            if row.waiting_since is not None and row.is_open
-        }
+        ages = {row.queue: age for row in rows.values() if (age := row.waited(now)) is not None}
         waiting = {name for name, state, _ in heads if state in (State.READY, State.HELD)}
         asked = Asked(max_age, max_lag, now, rows, waiting)
         found = {feature.name: list(feature.problems(session, asked)) for feature in database.features}
@@ -73,6 +70,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         beside = [Problem(each, is_wrong=False) for each in told]
         return Health(
             workers=len(alive),
+            served=sorted(serving),
             unserved=sorted(waiting - serving.keys()),
             unknown=_unknown(session),
             overdue={queue: age for queue, age in ages.items() if age > max_age},

@@ -12,6 +12,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 from support.proxy import before
@@ -279,3 +280,53 @@ def test_a_producer_sends_tasks_and_rules_no_worker(celery, app, url, wait_for):
             for name in roles.values():
                 owner.execute_immediate(f"DROP USER {name}")
             owner.commit()
+
+
+FLOWER = ["/", "/workers", "/worker/one@test", "/tasks", "/task/{}", "/broker", "/api/workers", "/api/task/result/{}"]
+ACTIONS = {
+    "worker/pool/grow/one@test": "Growing 'one@test' worker's pool by 1",
+    "worker/pool/shrink/one@test": "Shrinking 'one@test' worker's pool by 1",
+    "task/rate-limit/shop.price?workername=one@test&ratelimit=100": "new rate limit set successfully",
+    "task/timeout/shop.price?workername=one@test&soft=10": "time limits set successfully",
+    "task/revoke/{}?terminate=true": "Revoked '{}'",
+    "worker/queue/add-consumer/one@test?queue=celery": "add consumer celery",
+}
+
+
+@pytest.mark.long
+def test_every_page_and_action_of_flower(celery, wait_for):
+    pytest.importorskip("flower", reason="Flower is not installed: pip install flower")
+    celery.env["FLOWER_UNAUTHENTICATED_API"] = "true"
+    worker, log = celery.start("worker", "worker", "-c", "1", "-E", "-l", "INFO", "-n", "one@test")
+    wait_for(lambda: "ready." in log.read_text(), 60)
+    _, log = celery.start("flower", "flower", "--address=127.0.0.1", "--port=0")
+    (address,) = wait_for(lambda: re.findall(r"Visit me at (http://[\d.:]+)", log.read_text()), 60)
+
+    def ask(path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        with urlopen(address + path, data, timeout=60) as answer:  # raises for what is not 200
+            text = answer.read().decode()
+        return json.loads(text) if path.startswith("/api/") else text
+
+    def send(number, **options):
+        return ask("/api/task/send-task/shop.price", {"args": ["nut", number], **options})["task-id"]
+
+    def length():
+        (queue,) = ask("/api/queues/length")["active_queues"]
+        return queue.pop("name"), *queue.values()
+
+    wait_for(lambda: ask("/api/workers?status=1") == {"one@test": True})
+    wait_for(lambda: "active_queues" in ask("/api/workers?refresh=1").get("one@test", ()))
+    task = send(2)
+    wait_for(lambda: ask("/api/tasks").get(task, {}).get("state") == "SUCCESS")
+    wait_for(lambda: length() == ("celery", 0, 0, 0, 1))
+    assert ask("/api/worker/queue/cancel-consumer/one@test?queue=celery", {})["message"].startswith("no longer")
+    send(3), send(4), send(5, countdown=3600)
+    wait_for(lambda: length() == ("celery", 3, 2, 0, 0))
+    pages = {path: ask(path.format(task)) for path in FLOWER}
+    assert re.findall(r"<td[^>]*>(\w+)</td>", pages["/broker"]) == ["celery", "3", "0", "2", "0"]
+    for path, message in ACTIONS.items():
+        assert ask(f"/api/{path.format(task)}", {})["message"] == message.format(task)
+    wait_for(lambda: length() == ("celery", 1, 0, 0, 1))
+    assert ask("/api/worker/shutdown/one@test", {})["message"] == "Shutting down!"
+    assert worker.wait(60) == 0

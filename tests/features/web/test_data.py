@@ -1,13 +1,15 @@
 """What workers write down for a dashboard, what becomes of it, and what is read of it."""
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.draining import drain
-from support.duties import Turn, Worker
+from support.duties import Worker
 from support.registering import register
 from support.sql import NOW, execute, one, rows
 
+from fbtasks import FBTasks
 from fbtasks.errors import ConflictError
 from fbtasks.features.web import duty, store
 from fbtasks.features.web.duty import Depths, Statistics, Upkeep
@@ -65,15 +67,13 @@ def test_what_ends_is_counted_by_name_by_queue_and_for_all(app, session, now):
     assert store.tries(session, int(bad.id)) == []
 
 
-@pytest.mark.usefixtures("url")
-def test_an_app_may_have_that_off(own_app):
-    own_app.close()
-    object.__setattr__(own_app.settings, "statistics", False)
-    own_app.task(name="good")(lambda: 1).delay()
-    drain(own_app)
-    assert one(own_app, "SELECT COUNT(*) FROM QUEUE_MINUTE") == 0
-    made = own_app.features["web"].duties(Worker())
-    assert [each.name for each in made] == ["joining and forgetting counters"]
+def test_an_app_may_have_that_off(url):
+    with closing(FBTasks("off", url, statistics=False)) as app:
+        app.task(name="good")(lambda: 1).delay()
+        drain(app)
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_MINUTE") == 0
+        made = app.features["web"].duties(Worker())
+        assert [each.name for each in made] == ["joining and forgetting counters"]
 
 
 class Watched(Worker):
@@ -136,7 +136,7 @@ def test_what_is_old_is_joined_and_tells_the_same(app, session, now):
         put(app, DEPTH, hour - timedelta(hours=6, minutes=n), writer=n)
     before = [sum(each[1:5]) for each in store.series(session, now - timedelta(days=4), now, 3600)]
     points = store.series(session, now - timedelta(minutes=30), now, 60)
-    upkeep = Upkeep(Turn())
+    upkeep = Upkeep()
     while upkeep(session):
         pass
     assert [sum(each[1:5]) for each in store.series(session, now - timedelta(days=4), now, 3600)] == before
@@ -156,7 +156,7 @@ def test_of_two_that_join_one_leaves_it_to_the_other(app, session, now):
         assert transaction.call("FBTASKS_WEB.FOLD", 10, 60, 90) == 4
         with pytest.raises(ConflictError):
             session.call("FBTASKS_WEB.FOLD", 10, 60, 90, attempts=1)
-        assert Upkeep(Turn())(session) is False
+        assert Upkeep()(session) is False
     assert session.call("FBTASKS_WEB.FOLD", 10, 60, 90) == 0
     assert rows(app, "SELECT SPAN, SUCCEEDED, RUN_4, RETRIED FROM QUEUE_MINUTE") == [(60, 4, 4, 8)]
 
@@ -171,7 +171,7 @@ def test_what_was_kept_long_enough_goes(app, session, now, monkeypatch):
     tried = store.Tried(alive, 1, "retry", "w", 0.0, 0.0, "E", "m", "")
     session.run(lambda t: store.put(t, {}, [tried._replace(number=n) for n in (1, 2, 3)] + [tried._replace(task=99)]))
     execute(app, "UPDATE QUEUE_TRY SET END_TIME = DATEADD(-8 DAY TO END_TIME) WHERE TRY_NO = 1 AND TASK_ID <> 99")
-    upkeep = Upkeep(Turn())
+    upkeep = Upkeep()
     upkeep(session)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_MINUTE") == 1
     assert [each.id for each in store.audit(session)] == [2]
@@ -246,6 +246,7 @@ def test_the_audit_has_one_line_for_an_operation_however_often_it_is_tried(app, 
     with also_doing(note):
         tasks.retry(app.database, [failed.id])
     assert len(tried) == 2
+    session.run(note)  # of another transaction of it
     (line,) = store.audit(session)
     assert (line.id, line.who, line.action, line.what) == (number, "ann", "retry", f"task {failed.id}")
     assert len(line.said) == 4000

@@ -30,6 +30,8 @@ BATCH: Final = 200
 """Rows that a purge or a sweep takes in one transaction."""
 READS: Final = 1_000
 """Rows that a sweep reads in one transaction, beside the first of each queue, to find expired messages."""
+COUNTED: Final = 10_000
+"""Messages of a queue that are counted for those who look: it takes some milliseconds."""
 LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for messages that have come to be before those that were claimed last."""
 _ASKED: Final = 400
@@ -260,6 +262,29 @@ def body(transaction: Transaction, number: int) -> bytes | None:
     """Returns a message too large for its row; None when it is gone."""
     value = transaction.value("msg_body", number)
     return None if value is None else bytes(value)
+
+
+class QueueLength(NamedTuple):
+    """How many messages are in a queue, each number up to a bound, and how many processes consume it."""
+
+    name: str
+    ready: int
+    withheld: int
+    claimed: int
+    dead: int
+    """Those that came back too often, and wait for an operator."""
+    consumers: int
+
+    @property
+    def messages(self) -> int:
+        """All that may still be delivered."""
+        return self.ready + self.withheld + self.claimed
+
+
+def lengths(transaction: Transaction, queues: Iterable[str] | None, most: int) -> list[QueueLength]:
+    """Returns the lengths of those *queues* that are there, or of all (None), with numbers up to *most*."""
+    names = [name for (name,) in transaction.rows("msg_queues")] if queues is None else queues
+    return [QueueLength(*row) for name in names for row in transaction.rows("msg_lengths", *[most] * 4, name)]
 
 
 def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import update_wrapper
+from importlib import import_module
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -277,7 +278,10 @@ def _limit(value: Any) -> int | None:
 
 
 def welcome_celery() -> None:
-    """Lets Celery's workers talk to each other here as on RabbitMQ, and list what is withheld in their queues."""
+    """Lets Celery's workers talk to each other here as on RabbitMQ, and list what is withheld in their queues.
+
+    Flower, where it is loaded, shows the queues.
+    """
     for module, step in (("mingle", "Mingle"), ("gossip", "Gossip")):
         loaded = sys.modules.get(f"celery.worker.consumer.{module}")
         if loaded is not None:
@@ -288,6 +292,8 @@ def welcome_celery() -> None:
             held = handlers.get(name)
             if held is not None and not isinstance(held, Scheduled):
                 handlers[name] = Scheduled(held)
+    if "flower.utils.broker" in sys.modules:
+        import_module("fbtasks.contrib.celery.flower")
 
 
 class Scheduled:

@@ -20,7 +20,7 @@ from fbtasks.system.showing import count
 from fbtasks.tasks.call import TaskRow
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
     from fbtasks.features.web.query import Query
     from fbtasks.features.web.store import Group
     from fbtasks.firebird.session import Session
@@ -169,6 +169,8 @@ def _many(
                 packed = b"".join(b"%019d" % each for each in ids[at : at + BATCH])
                 done += context.database.use(partial(_in_one, act, packed, at * step, step))
         except FBTasksError as error:
+            if not done:
+                raise
             raise FBTasksError(f"{count(done, 'task')} of {len(ids)} were changed, and then: {error}") from error
         return f"{act.label}: {count(done, 'task')} of {len(ids)}."
 

@@ -16,7 +16,7 @@ from fbtasks.sheet import Act, Line, Sheet
 from fbtasks.system.showing import count, sentence
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
 
 
 def queue_buttons(context: Context, row: QueueRow) -> list[Button]:

@@ -12,7 +12,7 @@ from fbtasks.features.web.actions.many import failure_buttons
 from fbtasks.queue import results
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
     from fbtasks.features.web.store import Groups
     from fbtasks.firebird.session import Session
 

@@ -14,7 +14,7 @@ from fbtasks.queue.results import Filter
 from fbtasks.states import State
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
 
 WAIT = 300.0
 """Seconds that a ready task may wait before that is a finding."""

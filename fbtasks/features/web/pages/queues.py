@@ -12,7 +12,7 @@ from fbtasks.queue.operations.queues import check_queue
 from fbtasks.queue.results import QueueRow
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
 
 
 def listing(context: Context) -> Response:

@@ -11,7 +11,7 @@ from fbtasks.features.web.actions.things import line_buttons
 from fbtasks.sheet import Sheet
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
 
 PAGE: Final = 50
 

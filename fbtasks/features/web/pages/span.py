@@ -9,7 +9,7 @@ from fbtasks.features.web import store
 from fbtasks.queue import results
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
     from fbtasks.firebird.session import Session
 
 SPANS: Final = {"1h": (1, 60), "3h": (3, 180), "24h": (24, 1800)}

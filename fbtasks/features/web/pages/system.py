@@ -13,7 +13,7 @@ from fbtasks.firebird.session import database_info
 from fbtasks.version import VERSION
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
     from fbtasks.firebird.session import Session
 
 PAGE: Final = 50

@@ -19,7 +19,7 @@ from fbtasks.states import State
 from fbtasks.tasks.call import TaskRow
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
     from fbtasks.firebird.session import Session
 
 PAGE: Final = 50

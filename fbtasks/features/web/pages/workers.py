@@ -12,7 +12,7 @@ from fbtasks.features.web.query import Query
 from fbtasks.queue.register import processes
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.app import Context
+    from fbtasks.features.web.context import Context
 
 
 def listing(context: Context) -> Response:

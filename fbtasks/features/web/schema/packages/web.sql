@@ -27,12 +27,11 @@ BEGIN
             WAITED_MS, RUN_0, RUN_1, RUN_2, RUN_3, RUN_4, RUN_5, RUN_6, RUN_7, RUN_8, RUN_9, RUN_10, RUN_11, WAIT_0,
             WAIT_1, WAIT_2, WAIT_3, WAIT_4, WAIT_5, WAIT_6, WAIT_7, WAIT_8, WAIT_9, WAIT_10, WAIT_11)
         VALUES (10, SLOT(QUEUE_NOW(), 60), :QUEUE, :NAME, CRYPT_HASH(:NAME USING SHA256), CURRENT_TRANSACTION,
-            PART(:COUNTS, 0), PART(:COUNTS, 1), PART(:COUNTS, 2), PART(:COUNTS, 3), PART(:COUNTS, 4), PART(:COUNTS,
-            5), PART(:COUNTS, 6), PART(:COUNTS, 7), PART(:COUNTS, 8), PART(:COUNTS, 9), PART(:COUNTS, 10),
-            PART(:COUNTS, 11), PART(:COUNTS, 12), PART(:COUNTS, 13), PART(:COUNTS, 14), PART(:COUNTS, 15),
-            PART(:COUNTS, 16), PART(:COUNTS, 17), PART(:COUNTS, 18), PART(:COUNTS, 19), PART(:COUNTS, 20),
-            PART(:COUNTS, 21), PART(:COUNTS, 22), PART(:COUNTS, 23), PART(:COUNTS, 24), PART(:COUNTS, 25),
-            PART(:COUNTS, 26), PART(:COUNTS, 27), PART(:COUNTS, 28), PART(:COUNTS, 29));
+            PART(:COUNTS, 0), PART(:COUNTS, 1), PART(:COUNTS, 2), PART(:COUNTS, 3), PART(:COUNTS, 4), PART(:COUNTS, 5),
+            PART(:COUNTS, 6), PART(:COUNTS, 7), PART(:COUNTS, 8), PART(:COUNTS, 9), PART(:COUNTS, 10), PART(:COUNTS, 11),
+            PART(:COUNTS, 12), PART(:COUNTS, 13), PART(:COUNTS, 14), PART(:COUNTS, 15), PART(:COUNTS, 16), PART(:COUNTS, 17),
+            PART(:COUNTS, 18), PART(:COUNTS, 19), PART(:COUNTS, 20), PART(:COUNTS, 21), PART(:COUNTS, 22), PART(:COUNTS, 23),
+            PART(:COUNTS, 24), PART(:COUNTS, 25), PART(:COUNTS, 26), PART(:COUNTS, 27), PART(:COUNTS, 28), PART(:COUNTS, 29));
 END^
 
 -- Notes how many tasks a queue holds now.
@@ -58,8 +57,9 @@ BEGIN
             DATEADD(-:ELAPSED_MS MILLISECOND TO :END_TIME), :END_TIME, :ERROR_TYPE, :ERROR_MSG, :TRACEBACK);
 END^
 
--- Joins rows of FROM_SPAN that are older than AGE seconds to rows of TO_SPAN: those of one such span. FOLDED is how many.
--- The first one is locked before they are added up: of two transactions that join them, the second is in conflict there.
+-- Joins rows of FROM_SPAN that are older than AGE seconds to rows of TO_SPAN: those of one such span. FOLDED is how
+-- many. The first one is locked before they are added up: of two transactions that join them, the second is in conflict
+-- there.
 PROCEDURE FOLD (FROM_SPAN SMALLINT, TO_SPAN SMALLINT, AGE INTEGER)
 RETURNS (FOLDED INTEGER)
 AS
