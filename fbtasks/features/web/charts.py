@@ -177,9 +177,9 @@ def _said(values: Sequence[float | None], show: Callable[[float], str], *, sums:
 
 
 def _nice(value: float) -> float:
-    """Returns the next of 1, 2, 5, 10, 20, 50, ..."""
+    """Returns the next of 1, 1.5, 2, 3, 4, 6, 8, 10, 15, ..."""
     power = 10.0 ** math.floor(math.log10(value))
-    return next(factor * power for factor in (1, 2, 5, 10) if value <= factor * power * 1.000001)
+    return next(factor * power for factor in (1, 1.5, 2, 3, 4, 6, 8, 10) if value <= factor * power * 1.000001)
 
 
 class Bit(NamedTuple):

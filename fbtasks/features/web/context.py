@@ -159,14 +159,17 @@ class Context:
         """The moment of the request."""
         return datetime.now(UTC)
 
-    def time(self, moment: datetime | None, *, exact: bool = False) -> Markup:
-        """Returns a moment, which ``live.js`` shows in the zone of the browser; *exact*: with its date and ms."""
+    def time(self, moment: datetime | None, *, exact: bool = False, minute: bool = False) -> Markup:
+        """Returns a moment, which ``live.js`` shows in the zone of the browser.
+
+        *exact*: with its date and milliseconds. *minute*: hour and minute alone.
+        """
         if moment is None:
             return Markup("")
         moment = moment.astimezone(UTC)
         whole = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
         is_near = abs(self.now - moment) < timedelta(hours=20)
-        shown = whole if exact else whole[11:19] if is_near else whole[:16]
+        shown = whole if exact else whole[11:16] if minute else whole[11:19] if is_near else whole[:16]
         iso = f"{whole.replace(' ', 'T')}Z"
         return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(iso, whole, shown)
 

@@ -188,7 +188,7 @@ def test_lines_end_where_there_is_no_value():
     moments = [start + timedelta(minutes=n) for n in range(4)]
     found = charts.draw("t", moments, [charts.Series("p50", [1.0, None, 2.0, 4.0], "line")], str)
     assert found.paths[0][2].count("M") == 2
-    assert (found.top, found.last) == ("5.0", [("p50", "4.0")])
+    assert (found.top, found.last) == ("4.0", [("p50", "4.0")])
 
 
 def test_the_same_page_again_is_not_sent_again(app):

@@ -10,7 +10,7 @@ function showTimes() {
   for (const each of document.querySelectorAll("time")) {
     const t = new Date(each.dateTime), day = `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())}`;
     const whole = `${day} ${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}.${each.dateTime.slice(20, 23)}`;
-    const [from, to] = { 8: [11, 19], 16: [0, 16], 23: [0, 23] }[each.textContent.length]; // as the server has cut it
+    const [from, to] = { 5: [11, 16], 8: [11, 19], 16: [0, 16], 23: [0, 23] }[each.textContent.length]; // as the server has cut it
     each.textContent = whole.slice(from, to);
   }
 }
