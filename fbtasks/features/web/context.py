@@ -95,7 +95,7 @@ class Context:
             sheets = self.dashboard.sheets
         return [
             *((self.url(name), name.capitalize()) for name in ("overview", "queues", "tasks", "workers", "failures")),
-            *((self.url("sheet", sheet=sheet.name), sheet.title) for sheet in sheets.values()),
+            *((self.url("sheet", sheet=sheet.name), sheet.title) for sheet in sheets.values() if sheet.title),
             *((self.url(name), name.capitalize()) for name in ("audit", "system")),
         ]
 

@@ -69,6 +69,7 @@ def test_pages_of_an_empty_database(app, path):
     found = page(client, path)
     assert found.status == 200
     assert sum(facts.get("aria-current") == "page" for _, facts in found.tags) == 1
+    assert "/progress" not in found.links  # its sheet has no list
     answer = client.get("/overview.json" if path == "/" else f"{path}.json")
     assert (answer.status_code, answer.content_type) == (200, "application/json")
     json.loads(answer.text)
