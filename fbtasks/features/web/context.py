@@ -41,6 +41,9 @@ FILES: Final = {
 """The files that browsers are given, with their types."""
 
 
+_STATES: Final = {each.name.lower(): each for each in State}
+
+
 class Context:
     """One request: who asks, and how the answer is written."""
 
@@ -185,6 +188,8 @@ class Context:
         match value:
             case None:
                 return ""
+            case str() if value in _STATES:
+                return state(_STATES[value])
             case Markup():
                 return value
             case bool():
