@@ -10,7 +10,7 @@ from support.dashboards import addresses
 from support.draining import drain
 from support.registering import register
 from support.sql import execute
-from test_looks import OVERFLOW, SMALL
+from test_looks import SMALL, too_wide
 
 from fbtasks import chain, group
 
@@ -41,7 +41,7 @@ def fill(app, project):
         app.send_task(name, TEXTS, queue="mail")
         app.send_task(name, TEXTS, queue="mail", countdown=900)
     app.limit(TAGS[:60], at_once=1)
-    worker = register(app, name=TAGS, host=IMAGE, queues=["mail"], tasks=list(NAMES))
+    register(app, name=TAGS, host=IMAGE, queues=["mail"], tasks=list(NAMES))
     register(app, name=LONG[:200], host=LONG[:60], queues=["mail", "q" * 63, *(f"queue{n}" for n in range(40))])
     execute(app, "UPDATE QUEUE_TASK SET PAYLOAD = ? WHERE NAME = ?", SURROGATE.encode(), TAGS)
     for text in TEXTS:
@@ -50,7 +50,6 @@ def fill(app, project):
             "INSERT INTO QUEUE_AUDIT VALUES (NEXT VALUE FOR QUEUE_AUDIT_SEQ, QUEUE_NOW(), ?, ?, ?, ?)",
             text[:255], text[:255], text[:1000], text,
         )  # fmt: skip
-    app.worker = worker
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +61,11 @@ def site(make_site):
 @pytest.fixture(scope="module")
 def paths(site):
     tasks = [number for (number,) in execute(site.app, "SELECT ID FROM QUEUE_TASK UNION SELECT ID FROM QUEUE_HISTORY")]
+    workers = execute(site.app, "SELECT ID FROM QUEUE_PROCESS")
     return [
         *addresses(site.address),
+        *(f"/workers/{number}" for (number,) in workers),
+        f"/queues/{'q' * 63}",
         *(f"/tasks?q=state:{state}" for state in ("failed", "waiting", "succeeded")),
         *(f"/tasks/{number}" for number in tasks),
         *(f"/tasks?q={quote(text)}" for text in (TAGS, IMAGE, ODD)),
@@ -81,8 +83,8 @@ def test_it_is_text_and_fits(site, paths, open_page):
         expect(page.locator("main")).to_be_visible()
         assert page.locator("script").count() == 2, path
         assert page.locator("main img, main script, main iframe").count() == 0, path
-        if found := page.evaluate(OVERFLOW):
-            wide[path] = found[-1]
+        if found := too_wide(page):
+            wide[path] = found
         seen += page.content()
         text = page.locator("main").inner_text()
         assert not {"\x1b", "\u202e", "\u2066", "\ufeff"}.intersection(text), path
