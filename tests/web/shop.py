@@ -11,6 +11,7 @@ from support.draining import drain
 from support.registering import register
 from support.sql import execute, one
 
+from fbtasks import chain, group
 from fbtasks.features.web import store
 from fbtasks.queue import results, tasks
 
@@ -171,6 +172,11 @@ def _ended(app, chance, moment):
     calls += [("mail.send", (f"{who}@hotmial.example", "invoice"), "mail") for who in CUSTOMERS[:5]]
     calls += [("import.prices", (f"supplier-{n}.csv",), "imports") for n in (12, 17, 21)]
     chance.shuffle(calls)
+    shop = app.tasks
+    resized = [shop["images.resize"].si(4411, width) for width in (320, 640)]
+    paid = shop["shop.charge"].si(48_151, 89.0, "tok_2")
+    reserved, invoice = shop["stock.reserve"].si(48_151, [102, 377]), shop["shop.send_invoice"].si(48_151, "li.wei")
+    chain(reserved, group(paid, *resized), invoice).delay()
     for name, args, queue in calls:
         app.send_task(name, args, queue=queue, max_retries=0)
     drain(app)

@@ -13,6 +13,7 @@ from support.dashboards import addresses
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "dashboard"
 SMALL = {"width": 360, "height": 720}
+LARGE = {"width": 1280, "height": 400}
 
 
 def too_wide(page):
@@ -104,9 +105,13 @@ def test_keys_alone(site, open_page):
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-def test_pictures(site, open_page):
+def test_pictures_in_docs(site, open_page):
     app = site.app
-    group = next(each for each in addresses(site.address) if each.startswith("/failures/"))
+    all_pages = addresses(site.address)
+
+    def below(path):
+        return next(each for each in all_pages if each.startswith(path))
+
     shots = {
         "overview": "/",
         "queues": "/queues",
@@ -114,17 +119,26 @@ def test_pictures(site, open_page):
         "tasks": "/tasks?q=state:failed",
         "task": f"/tasks/{app.tried}",
         "workers": "/workers",
-        "worker": next(each for each in addresses(site.address) if each.startswith("/workers/")),
+        "worker": below("/workers/"),
         "failures": "/failures",
-        "failure": group,
+        "failure": below("/failures/"),
+        "workflows": "/workflows",
+        "workflow": below("/workflows/"),
         "audit": "/audit",
         "system": "/system",
         "run": f"/tasks/{app.tried}/run",
     }
-    for name, path in shots.items():
-        picture(open_page, site, path, name, viewport={"width": 1280, "height": 400})
-    picture(open_page, site, "/", "overview-dark", viewport={"width": 1280, "height": 400}, color_scheme="dark")
-    picture(open_page, site, "/", "overview-small", viewport=SMALL)
+    looks = [(name, path, {"viewport": LARGE}) for name, path in shots.items()]
+    looks += [
+        ("overview-dark", "/", {"viewport": LARGE, "color_scheme": "dark"}),
+        ("overview-small", "/", {"viewport": SMALL}),
+    ]
+    if os.environ.get("FBTASKS_WRITE"):
+        for name, path, options in looks:
+            picture(open_page, site, path, PICTURES / f"{name}.png", **options)
+    written = {path.stem: path.stat().st_size for path in PICTURES.glob("*.png")}
+    assert written.keys() == {name for name, _, _ in looks}
+    assert max(written.values()) < 65_000
 
 
 HIDE = """(folder) => {
@@ -133,20 +147,17 @@ HIDE = """(folder) => {
 }"""
 
 
-def picture(open_page, site, path, name, **options):
-    """Takes a picture of a page: what a reader sees first. It becomes part of the docs with FBTASKS_WRITE=1."""
+def picture(open_page, site, path, file, **options):
+    """Writes a picture of what a reader sees of a page at first."""
     page = open_page(site.url(path), timezone_id="Europe/Berlin", **options)
-    page.evaluate(HIDE, str(Path(site.app.settings.url.reveal().partition("//")[2]).parent))
-    height = min(page.evaluate("document.documentElement.scrollHeight"), 900)
+    page.evaluate(HIDE, str(site.project.folder.parent))
+    height = min(page.evaluate("document.documentElement.scrollHeight"), 900 if path == "/" else 720)
     clip = {"x": 0, "y": 0, "width": options["viewport"]["width"], "height": height}
     data = page.screenshot(full_page=True, clip=clip)
     page.close()
-    assert data
-    if os.environ.get("FBTASKS_WRITE"):
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        with Image.open(BytesIO(data)) as image:
-            few(image.convert("RGB")).save(PICTURES / f"{name}.png", optimize=True)
-        assert (PICTURES / f"{name}.png").stat().st_size < 70_000
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with Image.open(BytesIO(data)) as image:
+        few(image.convert("RGB")).save(file, optimize=True)
 
 
 def few(image):
