@@ -114,7 +114,7 @@ def _histogram(chance, count, middle):
 
 def _history(app, chance, minute):
     """Two hours of counters and depths; 25 minutes ago the mail server did not answer for a while."""
-    counters, depths, hour = [], [], {}
+    counters, depths, hours = [], [], {}
     for ago in range(MINUTES, -1, -1):
         time = minute - timedelta(minutes=ago)
         trouble = 18 <= ago <= 27
@@ -131,10 +131,10 @@ def _history(app, chance, minute):
                 former = rows.get((own, called), [0] * len(numbers))
                 rows[own, called] = [a + b for a, b in zip(former, numbers, strict=True)]
         counters += [(60, time, queue, name, name, 1, *numbers) for (queue, name), numbers in rows.items()]
-        if time >= minute.replace(minute=0):
-            for (queue, name), numbers in rows.items():
-                if queue and not name:
-                    hour[queue] = [a + b for a, b in zip(hour.get(queue, [0] * 4), numbers[:4], strict=True)]
+        for (queue, name), numbers in rows.items():
+            if queue and not name:
+                counted = hours.setdefault((time.replace(minute=0), queue), [0] * 4)
+                counted[:] = [a + b for a, b in zip(counted, numbers[:4], strict=True)]
         waiting = {"orders": chance.randint(2, 12), "mail": 9 + (0, 40 * (28 - ago))[trouble] + max(0, ago < 18) * 3}
         waiting |= {"imports": chance.randint(0, 2), "images": chance.randint(0, 7)}
         for queue, ready in waiting.items():
@@ -152,7 +152,7 @@ def _history(app, chance, minute):
         cursor.executemany(
             "INSERT INTO QUEUE_STAT (HOUR_TIME, QUEUE, WORKER_ID, SLOT, SUCCEEDED, FAILED, CANCELLED, RETRIED) "
             "VALUES (?, ?, 1, 0, ?, ?, ?, ?)",
-            [(minute.replace(minute=0), queue, *numbers) for queue, numbers in hour.items()],
+            [(*key, *numbers) for key, numbers in hours.items()],
         )
         connection.commit()
 
