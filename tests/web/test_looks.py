@@ -49,10 +49,6 @@ def paths(site):
     ]
 
 
-def refused(path):
-    return "999999" in path or "stat:" in path
-
-
 def test_no_page_is_wider_than_a_small_screen(site, paths, open_page):
     page, wide = open_page(site.address, viewport=SMALL, refused=["404", "400"]), {}
     for path in paths:
