@@ -22,13 +22,14 @@ def health(command: Command, max_age: float, max_lag: float) -> None:
     found = get_health(command.database, max_age, max_lag)
     for remark in found.remarks:
         say(str(remark), err=True)
-    problems = list(_problems(found))
+    problems = list(sentences(found))
     record = {"healthy": found.healthy, "problems": problems, "workers": found.workers}
     command.answer(record, "\n".join(problems) or f"healthy: {count(found.workers, 'worker')}")
     sys.exit(0 if found.healthy else 1)
 
 
-def _problems(found: Health) -> Iterator[str]:
+def sentences(found: Health) -> Iterator[str]:
+    """Returns what is wrong, as sentences without a full stop."""
     if found.copy is not None:
         yield found.copy
     for queue in found.unserved:

@@ -49,6 +49,9 @@ COMMANDS: Final[Table] = {
         "schedules run": "Enqueue their tasks once, now, and print the ids.",
         "schedules remove": "Delete schedules; what they have enqueued stays.",
     },
+    "fbtasks.features.web.commands": {
+        "web": "Serve the dashboard: what the queue holds and has done, in a browser.",
+    },
     "fbtasks.features.sources.commands": {
         "inspect sources": "What feeds tasks from the database, and what waits, runs and stands still.",
         "subscriptions apply": "Bring triggers, handlers of events and polls in line with the code of an app.",

@@ -166,6 +166,13 @@ def find(session: Session, task: int) -> TaskRow | None:
     return None
 
 
+def find_all(session: Session, tasks: Sequence[int], *, live: bool) -> dict[int, TaskRow]:
+    """Those of *tasks* that live, or those that have finished, by their ids."""
+    numbers = ",".join(str(int(task)) for task in tasks)
+    rows = session.read("live" if live else "finished", more=f" T.ID IN ({numbers})") if tasks else []
+    return {row[0]: _task(row) for row in rows}
+
+
 def answering(session: Session, task: int) -> int:
     """The number of the task that answers for *task*, which may have been merged into it."""
     rows = session.read("answering", task)
