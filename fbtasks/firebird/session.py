@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -267,6 +267,7 @@ class Session:
         self.statements: dict[str, dict[str, Any]] = {"prepared": {}, "packed": {}}
         """Prepared statements by the names of their queries; they outlive commit and rollback."""
         self._managers: dict[bytes, Any] = {}
+        self._reading: Transaction | None = None
         self._ending = threading.Lock()
         self._ended = False
 
@@ -350,14 +351,28 @@ class Session:
         """All rows of *statement*, in a transaction of its own, like :meth:`run`; none when it returns no rows."""
         return self.run(lambda transaction: transaction.sql(statement, *params))
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """For the block, all that is read is read in one transaction: to begin and end one writes two pages."""
+        before = self._reading
+        with self._read_only() as transaction:
+            self._reading = transaction
+            try:
+                yield
+            finally:
+                self._reading = before
+
+    def _read_only(self) -> AbstractContextManager[Transaction]:
+        return self.transaction(READ) if self._reading is None else nullcontext(self._reading)
+
     def read(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
         """All rows of a query, in a read-only transaction."""
-        with self.transaction(READ) as transaction:
+        with self._read_only() as transaction:
             return transaction.rows(name, *params, more=more)
 
     def read_in_parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yields the rows of a query, *size* at a time. This session reads nothing else before the last of them."""
-        with self.transaction(READ) as transaction:
+        with self._read_only() as transaction:
             yield from transaction.parts(name, *params, more=more, size=size)
 
     def take_conflicts(self) -> int:
