@@ -95,7 +95,8 @@ def assert_given_back(screen):
 
 
 @pytest.mark.acceptance
-def test_it_follows_what_happens_and_the_size_of_the_terminal(top, shop):
+def test_it_follows_what_happens_and_the_size_of_the_terminal(top, shop, project):
+    project.env["NO_COLOR"] = "1"
     with top(lines=40, columns=120) as screen:
         screen.until("AWAITING", "\n\nRunning  1, longest first", "\n\nFailed  1, newest first")
         shop.send_task("shop.bill", (1,), queue="late")
@@ -116,6 +117,7 @@ def test_it_follows_what_happens_and_the_size_of_the_terminal(top, shop):
         screen.until("choose another row")
         screen.type("\x03")  # Ctrl-C
         assert screen.end() == 0
+        assert not re.search(rb"\x1b\[[\d;]*\b[349]\d[;m]", screen.received)
         assert_given_back(screen)
 
 

@@ -6,21 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from fbtasks.cli import render
-from fbtasks.cli.output import visible, visible_line
+from fbtasks.cli.output import visible_line
 from fbtasks.cli.top.lists import ODD, WRONG, List, lists, per_second, unserved
-from fbtasks.cli.top.sight import MOST_FAILED, MOST_RUNNING, Sight
+from fbtasks.cli.top.sight import MOST_FAILED, MOST_RUNNING, Opened, Sight
 from fbtasks.queue.operations.overview import MOST
-from fbtasks.queue.operations.tasks import TaskDetail
 from fbtasks.states import State
-from fbtasks.system.showing import CUT, count, shorten
+from fbtasks.system.showing import count
 
 _MOST: Final = 20
 """Rows of each list in a frame that is printed as text."""
-_LONGEST: Final = 5_000
-"""Characters that are shown of an argument or a result, and twice as many of a traceback."""
 
 _HELP: Final = (
     f"Up to {MOST} tasks of a state are counted: {MOST}+ stands for more.",
@@ -120,27 +118,19 @@ def help(keys: Sequence[tuple[str, str]]) -> list[Text]:
     ]
 
 
-def task(found: TaskDetail, width: int) -> list[Text]:
+def task(found: Opened, width: int) -> list[Text]:
     """Returns the lines of one task."""
-    facts = render.facts(found)
-    indent = max(map(len, facts)) + 2
+    indent = max(map(len, found.facts)) + 2
     lines = []
-    for name, value in facts.items():
-        shown = Text(visible(shorten(str(value), _LONGEST, CUT).expandtabs(4)))
-        if name in ("ERROR", "STATE") and found.row.state is State.FAILED:
-            shown.stylize(WRONG)
-        for number, line in enumerate(_wrapped(shown, width - indent)):
-            lines.append(Text(name if not number else "", "dim").append(" " * (indent - (0 if number else len(name)))))
-            lines[-1].append_text(line)
+    for name, value in found.facts.items():
+        wrong = name in ("ERROR", "STATE") and found.row.state is State.FAILED
+        for number, line in enumerate(_wrapped(Text(value, WRONG if wrong else ""), width - indent)):
+            lines.append(Text.assemble((("" if number else name).ljust(indent), "dim"), line))
     for why in found.why:
         lines += [Text(), *(Text(line, ODD) for line in render.problem_lines("It waits", why, width))]
-    if found.traceback:
-        shown = Text(visible(shorten(found.traceback.rstrip(), 2 * _LONGEST, CUT).expandtabs(4)))
-        lines += [Text(), *_wrapped(shown, width)]
-    return lines
+    return [*lines, Text(), *_wrapped(Text(found.traceback), width)]
 
 
 def _wrapped(text: Text, width: int) -> list[Text]:
-    from rich.console import Console
-
-    return [*text.wrap(Console(width=max(20, width)), max(20, width), overflow="fold")]
+    width = max(20, width)
+    return [*text.wrap(Console(width=width), width, overflow="fold")]

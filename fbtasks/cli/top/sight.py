@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
+from fbtasks.cli import render
+from fbtasks.cli.output import visible
 from fbtasks.database.database import Database
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.queue.operations import overview, pausing
 from fbtasks.queue.operations.overview import Overview
-from fbtasks.queue.operations.tasks import TaskDetail, get_task
+from fbtasks.queue.operations.tasks import get_task
 from fbtasks.queue.results import Filter
 from fbtasks.states import State
+from fbtasks.system.showing import CUT, shorten
 from fbtasks.tasks.call import TaskRow
 
 MOST_RUNNING: Final = 500
 """Running tasks that are read: those that come first by queue, priority and time."""
 MOST_FAILED: Final = 100
+_LONGEST: Final = 5_000
+"""Characters that are shown of an argument or a result, and twice as many of a traceback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,29 @@ def rates(sight: Sight, after: Overview) -> Mapping[str, Rates]:
     return found
 
 
-def first_waiting(database: Database, queue: str) -> TaskDetail | None:
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A task that is looked into: its texts are made visible, and cut."""
+
+    row: TaskRow
+    facts: Mapping[str, str]
+    why: Sequence[str]
+    """What keeps it from running."""
+    traceback: str
+
+
+def open_task(database: Database, number: int) -> Opened:
+    """Returns a task. Raises :class:`TaskNotFound`."""
+    found = get_task(database, str(number))
+    facts = {name: _cut(str(value), _LONGEST) for name, value in render.facts(found).items()}
+    return Opened(found.row, facts, found.why, _cut((found.traceback or "").rstrip(), 2 * _LONGEST))
+
+
+def _cut(text: str, longest: int) -> str:
+    return visible(shorten(text, longest, CUT).expandtabs(4))
+
+
+def open_first(database: Database, queue: str) -> Opened | None:
     """Returns the task whose turn in *queue* is first, of those that are ready; else one that is held, or parked."""
 
     def read(session: Session) -> int | None:
@@ -103,4 +130,4 @@ def first_waiting(database: Database, queue: str) -> TaskDetail | None:
         return None
 
     number = database.use(read)
-    return None if number is None else get_task(database, str(number))
+    return None if number is None else open_task(database, number)

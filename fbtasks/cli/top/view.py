@@ -13,10 +13,10 @@ from fbtasks.cli.output import visible_line
 from fbtasks.cli.tasks import done_lines, refusal
 from fbtasks.cli.top import pages
 from fbtasks.cli.top.lists import ODD, WRONG, lists
-from fbtasks.cli.top.sight import Sight, first_waiting
+from fbtasks.cli.top.sight import Opened, Sight, open_first, open_task
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations import pausing, tasks
-from fbtasks.queue.operations.tasks import TaskChanges, TaskDetail
+from fbtasks.queue.operations.tasks import TaskChanges
 from fbtasks.queue.results import QueueRow
 from fbtasks.system.showing import span
 
@@ -48,7 +48,7 @@ class View:
         self._orders = [0, 0, 0]
         self._chosen: tuple[int, object] = (0, None)
         self._place = 0
-        self._opened: TaskDetail | None = None
+        self._opened: Opened | None = None
         self._is_help = False
         self._offset = 0
         """How many lines of a task, or of the help, are above those that are shown."""
@@ -62,9 +62,9 @@ class View:
         self.sight, self.lost, self.silence, self.is_old = found, "", 0.0, False
         self._lists = lists(found)
         if self._opened is not None:
-            self._ask(partial(tasks.get_task, self._database, str(self._opened.row.id)), self._saw_task)
+            self._ask(partial(open_task, self._database, self._opened.row.id), self._saw_task)
 
-    def _saw_task(self, found: TaskDetail) -> None:
+    def _saw_task(self, found: Opened) -> None:
         if self._opened is not None and self._opened.row.id == found.row.id:
             self._opened = found
 
@@ -141,11 +141,11 @@ class View:
             return
         _, row = self._row()
         if isinstance(row, QueueRow):
-            self._ask(partial(first_waiting, self._database, row.queue), partial(self._open, row.queue))
+            self._ask(partial(open_first, self._database, row.queue), partial(self._open, row.queue))
         elif row is not None:
-            self._ask(partial(tasks.get_task, self._database, str(row.id)), partial(self._open, ""))
+            self._ask(partial(open_task, self._database, row.id), partial(self._open, ""))
 
-    def _open(self, queue: str, found: TaskDetail | None) -> None:
+    def _open(self, queue: str, found: Opened | None) -> None:
         if found is None:
             self._message = f"No task is ready, held or parked in the queue {queue}."
         self._opened, self._offset = found, 0
