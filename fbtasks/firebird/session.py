@@ -445,7 +445,7 @@ def _let_triggers_write(manager: Any, error: StatementRefused) -> None:
     """Makes read-only transactions of *manager* writable from now on. Raises *error* unless it comes of that.
 
     A trigger of the application's ON TRANSACTION START or COMMIT writes, and the engine calls it in read-only
-    transactions too. Other connections keep these, which cost no page write.
+    transactions too.
     """
     if not is_read_only(error.__cause__):
         raise error
