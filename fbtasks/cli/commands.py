@@ -31,6 +31,7 @@ COMMANDS: Final[Table] = {
     "fbtasks.cli.health": {
         "health": "Check for monitoring: exit code 1 when a queue is not served or waits too long.",
     },
+    "fbtasks.cli.top": {"top": "Watch queues, running tasks and failures live, and act on them."},
     "fbtasks.cli.calls": {
         "call": "Enqueue a task by its name and print its id.",
         "result": "Print the result of a task as JSON.",

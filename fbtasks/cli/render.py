@@ -18,6 +18,7 @@ from fbtasks.queue.spool import Spool
 from fbtasks.states import State
 from fbtasks.system.showing import count, failure, sentence, span
 from fbtasks.tasks.call import TaskRow, WorkerRow
+from fbtasks.tasks.serialize import show_json
 
 _NARROWEST: Final = 40
 """The fewest columns of the screen that sentences are wrapped to."""
@@ -73,13 +74,13 @@ def tasks(rows: Spool[TaskRow], state: State, nothing: str) -> None:
     table([column("ID", "number"), *columns], rows, nothing)
 
 
-def task(found: TaskDetail, arguments: str, result: str | None) -> None:
-    """Prints one task, whole."""
-    row, trace = found.row, found.traceback
+def facts(found: TaskDetail) -> dict[str, object]:
+    """Returns what is to be told of one task, by the names of what it is."""
+    row = found.row
     error = _error(row)
-    if trace and row.error_msg and row.error_msg in trace:
+    if found.traceback and row.error_msg and row.error_msg in found.traceback:
         error = error.partition("\n")[0]  # the rest is below
-    facts = {
+    told = {
         "ID": row.id,
         "TASK ID": row.task_id,
         "MERGED": None if found.asked_for is None else f"{found.asked_for}, into this one",
@@ -89,7 +90,7 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
         "WAITS FOR": f"{_lanes(row)} (for {since(_could_run_since(row))})" if row.waits_for else None,
         **{name.upper(): text or None for name, (text, _) in found.facts.items()},
         "PRIORITY": row.priority,
-        "ARGUMENTS": arguments,
+        "ARGUMENTS": "(no longer kept)" if found.arguments is None else show_json(found.arguments),
         "ENQUEUED": stamp(row.raise_time),
         "BY": row.enqueued_by,
         "DUE": stamp(row.start_time),
@@ -99,13 +100,18 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
         "TRIES": row.try_count if not row.max_tries else f"{row.try_count} of {row.max_tries}",
         "CRASHES": row.crash_count or None,
         "WORKER": row.worker,
-        "RESULT": result,
+        "RESULT": None if found.result is None else show_json(found.result),
         "ERROR": error or None,
     }
-    table(PAIRS, (pair for pair in facts.items() if pair[1] is not None))
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def task(found: TaskDetail) -> None:
+    """Prints one task, whole."""
+    table(PAIRS, facts(found).items())
     say_problems([("It waits", found.why)])
-    if trace:
-        say(f"\n{trace.rstrip()}")
+    if found.traceback:
+        say(f"\n{found.traceback.rstrip()}")
 
 
 _QUEUE: Final[list[Column]] = [
@@ -195,21 +201,23 @@ _REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()]
 """A problem that ends with a command."""
 
 
-def say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
-    """Prints each problem in lines of the terminal's width, or of 80 columns, behind the name of what has it.
+def problem_lines(name: str, problem: str, width: int) -> list[str]:
+    """Returns a problem in lines of *width*, behind the *name* of what has it.
 
     The command with which it ends has a line of its own, whole.
     """
-    width = max(_NARROWEST, screen_width() or _READABLE)
+    text = visible(" ".join(problem.split()))
+    remedy = _REMEDY.fullmatch(text)
+    text = f"{visible(name)}: " + (f"{remedy[1]}:" if remedy else sentence(text))
+    lines = textwrap.wrap(text, max(_NARROWEST, width), subsequent_indent="  ", break_on_hyphens=False)
+    return [*lines, f"    {remedy[2]}"] if remedy else lines
+
+
+def say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
+    """Prints problems as :func:`problem_lines` has them, in lines of the terminal's width, or of 80 columns."""
     for name, problems in found:
         for problem in problems:
-            text = visible(" ".join(problem.split()))
-            remedy = _REMEDY.fullmatch(text)
-            text = f"{visible(name)}: " + (f"{remedy[1]}:" if remedy else sentence(text))
-            lines = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
-            if remedy:
-                lines.append(f"    {remedy[2]}")
-            write("\n".join(lines), err=err)
+            write("\n".join(problem_lines(name, problem, screen_width() or _READABLE)), err=err)
 
 
 def raise_problems(problems: Mapping[str, str], *, as_json: bool) -> None:
