@@ -10,12 +10,11 @@ from typing import Any, Final, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from fbtasks.cli.output import failure
 from fbtasks.cli.tables import GAP, Column, column, fitted
 from fbtasks.cli.top.sight import MOST_FAILED, MOST_RUNNING, Rates, Sight
 from fbtasks.queue.operations.overview import MOST
 from fbtasks.queue.results import QueueRow
-from fbtasks.system.showing import span
+from fbtasks.system.showing import failure, span
 from fbtasks.tasks.call import TaskRow
 
 LATE: Final = 300.0
