@@ -41,6 +41,9 @@ FILES: Final = {
 """The files that browsers are given, with their types."""
 
 
+_STATES: Final = {each.name.lower(): each for each in State}
+
+
 class Context:
     """One request: who asks, and how the answer is written."""
 
@@ -95,7 +98,7 @@ class Context:
             sheets = self.dashboard.sheets
         return [
             *((self.url(name), name.capitalize()) for name in ("overview", "queues", "tasks", "workers", "failures")),
-            *((self.url("sheet", sheet=sheet.name), sheet.title) for sheet in sheets.values()),
+            *((self.url("sheet", sheet=sheet.name), sheet.title) for sheet in sheets.values() if sheet.title),
             *((self.url(name), name.capitalize()) for name in ("audit", "system")),
         ]
 
@@ -182,6 +185,8 @@ class Context:
         match value:
             case None:
                 return ""
+            case str() if value in _STATES:
+                return state(_STATES[value])
             case Markup():
                 return value
             case bool():
@@ -266,6 +271,7 @@ ENVIRONMENT: Final = Environment(
 )
 ENVIRONMENT.globals.update(charts=charts, columns_of=columns_of, State=State, VERSION=VERSION)
 ENVIRONMENT.tests["figure"] = lambda value: type(value) in (int, float)  # neither a state nor yes and no
+ENVIRONMENT.tests["link"] = lambda value: isinstance(value, Ref | TaskRef)
 ENVIRONMENT.filters.update(
     span=lambda seconds: "" if seconds is None else span(seconds), bounded=_bounded, state=state, kind=kind_of
 )

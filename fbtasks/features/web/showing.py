@@ -70,7 +70,7 @@ class Arguments:
 
     def _body(self, payload: Payload) -> list[Any] | None:
         match self._read(payload):
-            case ([list(), dict(), *_] as body,):
+            case ([list(), dict(), *_] as body,) if isinstance(body, list):
                 return body
         return None
 

@@ -205,7 +205,7 @@ class Lamps(Sheet):
         return f"{key} is dimmed"
 
     def lines(self, session, after, most):
-        return [Line(key="a/b", cells={"Lamp": "a/b"}, actions=["dim", "break", "light"])]
+        return [Line(key="a/b", cells={"Lamp": "a/b"}, values={"to": "7"}, actions=["dim", "break", "light"])]
 
 
 class Lighting(Feature):
@@ -226,6 +226,7 @@ def test_actions_of_features(url):
         assert found.buttons == {"/tasks", *(f"/lamps/a~2Fb/{each}" for each in ("dim", "break", "light"))}
         methods = {form.get("action", "").rpartition("/")[2]: form.get("method") for form in found.forms}
         assert [methods[each] for each in ("dim", "break", "light")] == ["get", "get", "post"]
+        assert page(client, "/lamps/a~2Fb/dim").forms[1]["fields"]["to"] == "7"
         assert "Break a/b?" in page(client, "/lamps/a~2Fb/break").text
         assert "a/b is dimmed." in said(client, post(client, "/lamps/a~2Fb/dim", to="5", all="1", other="x")).text
         assert "it goes to 10." in post(client, "/lamps/a~2Fb/dim", to="11").text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -83,9 +84,10 @@ def line_buttons(context: Context, sheet: Sheet, line: Line) -> list[Button]:
 
 def line(context: Context, sheet: str, line: str, action: str) -> Response:
     """``/SHEET/KEY/ACTION``."""
-    from fbtasks.features.web.pages.sheets import sheet_of
+    from fbtasks.features.web.pages.sheets import detail_of
 
-    act: Act | None = sheet_of(context, sheet).actions.get(action)
+    of, detail = detail_of(context, sheet, line)
+    act: Act | None = of.actions.get(action)
     if act is None:
         raise NotFound("There is no such action.")
     deed = Deed(
@@ -94,7 +96,7 @@ def line(context: Context, sheet: str, line: str, action: str) -> Response:
         label=act.label,
         back=context.url("line", sheet=sheet, line=line),
         ask=act.ask.replace("{key}", line),
-        fields=act.fields,
+        fields=[replace(each, value=detail.line.values.get(each.name, each.value)) for each in act.fields],
         do=lambda values: sentence(act.do(context.app, line, values)),
         harms=bool(act.ask),
     )

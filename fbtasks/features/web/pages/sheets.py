@@ -8,7 +8,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from fbtasks.features.web.actions.things import line_buttons
-from fbtasks.sheet import Sheet
+from fbtasks.sheet import Detail, Sheet
 
 if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
@@ -18,9 +18,10 @@ PAGE: Final = 50
 
 def sheet_of(context: Context, name: str) -> Sheet:
     """Returns the sheet of that name. Raises :class:`NotFound`."""
-    if name not in context.dashboard.sheets:
+    found = context.dashboard.sheets.get(name)
+    if found is None or not found.title:
         raise NotFound("There is no such page.")
-    return context.dashboard.sheets[name]
+    return found
 
 
 def listing(context: Context, sheet: str) -> Response:
@@ -38,12 +39,18 @@ def listing(context: Context, sheet: str) -> Response:
     )
 
 
-def show(context: Context, sheet: str, line: str) -> Response:
-    """``/SHEET/KEY``."""
+def detail_of(context: Context, sheet: str, line: str) -> tuple[Sheet, Detail]:
+    """Returns a sheet, and what it has of a line. Raises :class:`NotFound`."""
     found = sheet_of(context, sheet)
     detail = context.database.use(lambda session: found.detail(session, line))
     if detail is None:
         raise NotFound(f"There is no {line!r} among the {found.title.lower()}.")
+    return found, detail
+
+
+def show(context: Context, sheet: str, line: str) -> Response:
+    """``/SHEET/KEY``."""
+    found, detail = detail_of(context, sheet, line)
     return context.page(
         "line.html",
         line,

@@ -46,8 +46,8 @@ def show(context: Context, id: str) -> Response:
     call = payloads.call(found.arguments)
 
     def read(session: Session) -> tuple[list[Try], dict[str, Any]]:
-        sheets = context.dashboard.sheets.values()
-        related = {sheet.title: cells for sheet in sheets if (cells := sheet.of_task(session, row.id))}
+        sheets = context.dashboard.sheets.items()
+        related = {sheet.title or name: cells for name, sheet in sheets if (cells := sheet.of_task(session, row.id))}
         return store.tries(session, row.id), related
 
     tries, related = context.database.use(read)
