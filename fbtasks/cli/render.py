@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -16,7 +15,7 @@ from fbtasks.queue.operations.queues import QueueRow, Statistics
 from fbtasks.queue.operations.tasks import TaskDetail
 from fbtasks.queue.spool import Spool
 from fbtasks.states import State
-from fbtasks.system.showing import count, sentence, span
+from fbtasks.system.showing import count, sentence, span, split_remedy
 from fbtasks.tasks.call import TaskRow, WorkerRow
 
 _NARROWEST: Final = 40
@@ -191,25 +190,21 @@ def stats(found: Statistics) -> None:
     table([PAIRS[0], ("", "number", itemgetter(1))], facts.items())
 
 
-_REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()])*?)\)?\.?")
-"""A problem that ends with a command."""
-
-
 def say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
-    """Prints each problem in lines of the terminal's width, or of 80 columns, behind the name of what has it.
-
-    The command with which it ends has a line of its own, whole.
-    """
-    width = max(_NARROWEST, screen_width() or _READABLE)
+    """Prints each problem behind the name of what has it; the command with which it ends is its remedy."""
     for name, problems in found:
         for problem in problems:
-            text = visible(" ".join(problem.split()))
-            remedy = _REMEDY.fullmatch(text)
-            text = f"{visible(name)}: " + (f"{remedy[1]}:" if remedy else sentence(text))
-            lines = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
-            if remedy:
-                lines.append(f"    {remedy[2]}")
-            write("\n".join(lines), err=err)
+            say_problem(name, *split_remedy(problem), err=err)
+
+
+def say_problem(name: str, problem: str, remedy: str | None, *, err: bool = False) -> None:
+    """Prints a problem in lines of the terminal's width, or of 80 columns; its remedy has a line of its own, whole."""
+    text = visible(f"{name}: " + (f"{problem}:" if remedy else sentence(problem)))
+    width = max(_NARROWEST, screen_width() or _READABLE)
+    lines = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+    if remedy:
+        lines.append(f"    {visible(remedy)}")
+    write("\n".join(lines), err=err)
 
 
 def raise_problems(problems: Mapping[str, str], *, as_json: bool) -> None:
