@@ -472,8 +472,8 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
     shown = fb("inspect", "queues").out
     assert re.search(r"^forgotten +1 +0 +0 +0 +0 +\d+ m?s +none$", shown, re.MULTILINE)
     assert fb("health", code=1).out == (
-        "queue forgotten: no worker serves it\n"
-        "queue default: no worker knows a task named shop.unknown: fbtasks inspect parked\n"
+        "queue forgotten: no worker serves it (fbtasks worker -A MODULE -Q forgotten)\n"
+        "queue default: no worker knows a task named shop.unknown (fbtasks inspect parked)\n"
     )
 
 

@@ -65,10 +65,11 @@ def test_health_tells_with_its_exit_code(project, served, wait_for):
     assert project.run("health").stdout == "healthy: 1 worker\n"
     served.send_task("proj.add", (1, 1), queue="unserved")
     done = project.run("health", check=False)
-    assert (done.returncode, done.stdout) == (1, "queue unserved: no worker serves it\n")
+    said = "queue unserved: no worker serves it (fbtasks worker -A MODULE -Q unserved)\n"
+    assert (done.returncode, done.stdout) == (1, said)
     project.run("purge", "unserved", "--yes")
     assert project.run("health").returncode == 0
     project.workers[0][0].terminate()
     assert project.workers[0][0].wait(30) == 0
     done = project.run("health", check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "no worker is alive\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "no worker is alive (fbtasks worker -A MODULE)\n", "")

@@ -1,12 +1,12 @@
 -- Named queries. The parameters are positional, in the order of their question marks. A statement that only calls a
 -- procedure is not among them: the procedure's name stands for it (fbtasks/database/packages.py).
 
--- name: some_parked_names
--- Of the first tasks that are parked: all of them may be a million.
-SELECT DISTINCT P.QUEUE, P.NAME FROM (
-    SELECT FIRST 200 QUEUE, NAME FROM QUEUE_TASK WHERE STATE = 3
-        ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID) P
-WHERE NOT EXISTS(SELECT 1 FROM QUEUE_RULE WHERE NAME = P.NAME AND PAUSED = 1)
+-- name: some_names
+-- Of the first tasks of each queue that are in a state: all of them may be a million.
+SELECT DISTINCT T.QUEUE, T.NAME FROM FBTASKS_VIEW.STATES S CROSS JOIN LATERAL (
+    SELECT FIRST 100 QUEUE, NAME FROM QUEUE_TASK WHERE STATE = S.STATE AND QUEUE = S.QUEUE
+        ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID) T
+WHERE S.STATE = ? AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE WHERE NAME = T.NAME AND PAUSED = 1)
 
 -- name: parked_names
 -- But for tasks that need a feature which is none of those, each between spaces.
