@@ -343,6 +343,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("discard",): (["said"], {"count": 1}),
         ("features", "drop"): (["audit"], {"dropped": "audit", "left": []}),
         ("grant",): (["producer", "ann"], {"role": "producer", "revoked": False}),
+        ("doctor",): ([], {"level": "error"}),
         ("health",): ([], {"healthy": False, "workers": 0}),
         ("inspect", "stats"): ([], {}),
         ("inspect", "task"): (["none"], {"task_id": "none", "state": "succeeded", "args": [None], "kwargs": {}}),
@@ -381,7 +382,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
             continue
         assert "--json" in {opt for param in command.params for opt in param.opts}, path
         arguments, wanted = examples.get(path, ([], None))
-        found = json.loads(fb(*path, *arguments, "--json", code=path == ("health",)).out)
+        found = json.loads(fb(*path, *arguments, "--json", code=path in (("doctor",), ("health",))).out)
         if wanted is None:
             assert isinstance(found, list)
         else:

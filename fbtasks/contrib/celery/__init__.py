@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fbtasks.feature import Duty, Every, Feature, Worker
+from fbtasks.feature import Asked, Duty, Every, Feature, Problem, Worker
 from fbtasks.system.showing import count
 
 if TYPE_CHECKING:
+    from fbtasks.contrib.celery.store.messages import Length
     from fbtasks.firebird.session import Session
 
 
@@ -28,16 +29,29 @@ class Celery(Feature):
 
     def beside(self, session: Session) -> Iterator[str]:
         """Says how long the queues of Celery are."""
-        from fbtasks.contrib.celery.store.messages import COUNTED, lengths
-        from fbtasks.firebird.session import READ
+        from fbtasks.contrib.celery.store.messages import COUNTED
 
-        names = [name for (name,) in session.read("msg_queues")]
         queues = [
             f"{each.queue}: {'more than ' if each.messages > COUNTED else ''}"
             f"{count(min(each.messages, COUNTED), 'message')}, "
             f"{count(each.consumers, 'consumer') if each.consumers else 'no consumer'}"
-            for each in session.run(lambda t: lengths(t, names, COUNTED + 1), READ)
+            for each in _lengths(session, COUNTED + 1)
         ]
         if queues:
             whose = "Queues of Celery, whose messages its own workers run (celery -A MODULE worker)"
             yield f"{whose}: {'; '.join(queues)}."
+
+    def problems(self, session: Session, asked: Asked) -> Iterator[Problem]:
+        """Returns which queues have messages, and no consumer."""
+        for each in _lengths(session, 1):
+            if each.messages and not each.consumers:
+                what = f"queue {each.queue} of Celery"
+                yield Problem("it has messages, and no consumer", what, is_wrong=False, id="no-consumer")
+
+
+def _lengths(session: Session, most: int) -> list[Length]:
+    from fbtasks.contrib.celery.store.messages import lengths
+    from fbtasks.firebird.session import READ
+
+    names = [name for (name,) in session.read("msg_queues")]
+    return session.run(lambda t: lengths(t, names, most), READ)

@@ -233,14 +233,14 @@ def find_problems(session: Session) -> Iterator[Problem]:
     names = {row.id: row.name for row in admission.read(session)}
     for each in admission.closed(session):
         name = names.get(each.limit, "")
-        yield Problem(describe_closed(name, each), f"limit {name}")
+        yield Problem(describe_closed(name, each), f"limit {name}", id="limit-closed")
     for number, said in admission.said_twice(session).items():
-        yield Problem(describe_said(_says(said)), f"limit {names.get(number, '')}", is_wrong=False)
+        yield Problem(describe_said(_says(said)), f"limit {names.get(number, '')}", is_wrong=False, id="limit-disputed")
     waited_for = {number for (number,) in session.read("waited_for")}
     # All that is held is counted only where something waits for what nobody has defined.
     for _, waiting in _unknown(session) if waited_for - names.keys() else ():
         tasks = f"{count(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}"
-        yield Problem(f"{tasks} for a limit that no app has defined (fbtasks inspect held)")
+        yield Problem(f"{tasks} for a limit that no app has defined (fbtasks inspect held)", id="limit-undefined")
 
 
 def describe_queues(session: Session, rows: dict[str, QueueRow]) -> None:

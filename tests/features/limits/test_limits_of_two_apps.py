@@ -94,3 +94,5 @@ def test_limits_list_and_health_show_who_says_what(app, make, said, url, capsys)
     command_line("health", "--url", url)
     done = capsys.readouterr()
     assert (done.err, done.out) == (f"limit sms: {text}\n", "no worker is alive (fbtasks worker -A MODULE)\n")
+    command_line("doctor", "--url", url)
+    assert "\nwarning: limit-disputed: limit sms: the app billing says 10/s, and that" in capsys.readouterr().out
