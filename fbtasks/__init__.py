@@ -151,4 +151,4 @@ def _unknown(name: str) -> AttributeError | ImportError:
     answer = instead(name, "names", known=__all__)
     if imports:  # "from fbtasks import NAME" replaces the text of an AttributeError, and keeps that of an ImportError
         return ImportError(f"cannot import name {name!r} from {__name__!r}{answer}", name=__name__)
-    return AttributeError(f"{missing}{answer}", name=name)
+    return AttributeError(f"{missing}{answer}".removesuffix("."), name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ from fbtasks.tasks.call import Call
 from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows, typed
 from fbtasks.tasks.definition import check_class, define, keep_app, keep_unbound, unbound_tasks
-from fbtasks.tasks.discovery import Discovery, Packages
+from fbtasks.tasks.discovery import Discovery, Packages, caller, path_of
 from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import is_hook
 from fbtasks.tasks.middleware import Middlewares, enqueue_through
@@ -51,6 +52,7 @@ from fbtasks.tasks.options import CallOptions, CommonOptions, check_options, tas
 from fbtasks.tasks.serialize import Serializer
 from fbtasks.url import DatabaseURL
 
+logger = logging.getLogger(__name__)
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -246,8 +248,10 @@ class FBTasks(AnswersCelery):
         self._discovery = Discovery(settings.name, settings.include)
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
-        self.path = "MODULE"
-        """What names it on a command line, behind -A, where that is known."""
+        self._unknown: set[str] = set()
+        """The names that were sent and are none of its tasks'."""
+        self._path = ""
+        self._made_in = caller()
         self._listener = ResultListener(self.database)
         self.outcomes = OutcomeReader(self.database, self._listener)
         keep_app(self)
@@ -259,6 +263,15 @@ class FBTasks(AnswersCelery):
     def url(self) -> str:
         """The URL of its database, with ``***`` for the password."""
         return str(self.settings.url)
+
+    @property
+    def path(self) -> str:
+        """What names it on a command line, behind -A; MODULE where that is not known."""
+        return self._path or path_of(self, self._made_in) or "MODULE"
+
+    @path.setter
+    def path(self, given: str) -> None:
+        self._path = given
 
     @decorator(TaskOptions)
     def task(self, function: Any = None, /, **options: Any) -> Any:
@@ -361,9 +374,10 @@ class FBTasks(AnswersCelery):
     def middleware(self, middleware: M) -> M:
         """Puts a class, or an object of one, around what the app enqueues and runs: ``@app.middleware``.
 
-        It has ``around_enqueue(call, next)``, ``around_run(request, next)`` or both. The first one is the outermost. It
-        belongs where the app is made, before the first call. Raises :class:`ConfigurationError` for what is no
-        middleware, and :class:`TaskDefinitionError` for one that cannot go around a task of the app.
+        It has one at least of ``around_enqueue(call, next)``, ``around_run(request, next)`` and
+        ``observe_run(request)``. The first one is the outermost. It belongs where the app is made, before the first
+        call. Raises :class:`ConfigurationError` for what is no middleware, and :class:`TaskDefinitionError` for one
+        that cannot go around a task of the app.
         """
         middlewares = self.middlewares.with_inside(middleware)
         for task in self._tasks.values():
@@ -494,6 +508,10 @@ class FBTasks(AnswersCelery):
         task = self.tasks.get(task_name("name", name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
+        if self._tasks and name not in self._unknown:
+            self._unknown.add(name)
+            if close := checks.did_you_mean(name, self._tasks, 0.8):  # another app's name may be rather like one
+                logger.warning("App %r sends %r, and has no task of that name.%s", self.name, name, close)
         arounds, make = self.middlewares.enqueue, partial(self.call_by_name, name)
         return enqueue_through(arounds, name, [(args, kwargs)], options, make, self.enqueue_calls)[0]
 

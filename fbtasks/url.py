@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -54,7 +55,7 @@ def show_refused(text: str) -> str:
 
 def _meant(text: str) -> str:
     """Returns the question whether another spelling of *text* was meant; empty when that cannot be told."""
-    if _PATH.fullmatch(text) and "@" not in text:
+    if _PATH.fullmatch(text) and "@" not in text and "\0" not in text:
         path = text if re.match(r"[A-Za-z]:", text) else os.path.abspath(os.path.expanduser(text))
         return f" Did you mean {DatabaseURL(path)}?"
     server = _ON_A_SERVER.fullmatch(text)
@@ -120,6 +121,11 @@ class DatabaseURL:
 
     def __str__(self) -> str:
         return self._text(_HIDDEN)
+
+    @property
+    def option(self) -> str:
+        """What names it behind a command in a message: ``--url``, or that it is the same when it has a password."""
+        return ", with the same URL" if self.password else f" --url {shlex.quote(str(self))}"
 
     def reveal(self) -> str:
         """The URL with its password, for the environment of a process that needs it; never to be shown."""

@@ -155,7 +155,8 @@ def _database_on_server():
     base, _, query = SERVER.partition("?")
     text = f"{base}.{uuid.uuid4().hex}" + (f"?{query}" if query else "")
     connections.connect(DatabaseURL.parse(text), create=True).close()
-    FBTasks("maker", text, features=FEATURES).migrate()
+    with closing(FBTasks("maker", text, features=FEATURES)) as maker:
+        maker.migrate()
     try:
         yield text
     finally:

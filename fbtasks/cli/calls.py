@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -34,8 +36,24 @@ from fbtasks.tasks.call import Stored
 from fbtasks.tasks.options import task_name
 
 
+def _refuse_words(_context: click.Context, _argument: click.Parameter, words: tuple[str, ...]) -> None:
+    """Raises :class:`click.UsageError` for arguments of the task that stand behind its name, as in a shell."""
+    if words:
+        args = json.dumps([_meant(word) for word in words], ensure_ascii=False)
+        raise click.UsageError(f"the arguments of the task are a list in JSON: --args {shlex.quote(args)}")
+
+
+def _meant(word: str) -> Any:
+    """Returns the value that *word* is in JSON; else the text."""
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
 @command
 @click.argument("name")
+@click.argument("words", nargs=-1, metavar="", callback=_refuse_words, expose_value=False)
 @click.option("--args", "args_text", default="[]", metavar="JSON", help="Positional arguments, a list.")
 @click.option("--kwargs", "kwargs_text", default="{}", metavar="JSON", help="Keyword arguments, an object.")
 @click.option("--queue", help="The queue; default: the task's or the app's.")

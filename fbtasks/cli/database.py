@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +15,7 @@ from fbtasks.cli.output import say
 from fbtasks.cli.render import raise_problems
 from fbtasks.database import backup as copies
 from fbtasks.database import operations as service
-from fbtasks.database.migrate import Applied, latest_version
+from fbtasks.database.migrate import Applied, NoQueue, latest_version
 from fbtasks.database.review import uninstall as removal
 from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.feature import Deployed
@@ -117,8 +116,7 @@ def restore(command: Command, file: str, path: str | None, adopts: bool) -> None
             service.adopt(app.database)
             text = "Adopted: workers run its tasks."
         else:
-            how = ", with the same URL" if url.password else f" --url {shlex.quote(str(url))}"
-            text += f"\nIt is a copy, and no worker runs its tasks until it is adopted: fbtasks adopt{how}"
+            text += f"\nIt is a copy, and no worker runs its tasks until it is adopted: fbtasks adopt{url.option}"
     command.answer({"url": str(url), "file": str(source), "bytes": number, "adopted": adopts}, text)
 
 
@@ -203,7 +201,12 @@ def grant(command: Command, role: str, users: tuple[str, ...], revoke: bool) -> 
 @yes_option
 def uninstall(command: Command, discard: bool, yes: bool) -> None:
     """Drop the tables and packages of the queue, with all results; the tables of the application stay."""
-    found = removal.look(command.database)
+    try:
+        found = removal.look(command.database)
+    except NoQueue:
+        nothing = f"Nothing to uninstall: {command.app.settings.url} has no queue."
+        command.answer({"dropped": {}, "discarded": {}}, nothing)
+        return
     if found.unfinished and not discard:
         left = ", ".join(count(many, noun) for noun, many in found.unfinished.items())
         raise SchemaError(

@@ -89,11 +89,12 @@ def task(command: Command, task_id: str) -> None:
 def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
     """Returns what the lists have of a task, and the rest of it."""
     call = json_value(found.arguments)
-    args, kwargs = call if isinstance(call, list) and len(call) == 2 else (None, None)
+    args, kwargs, headers = [*call, {}][:3] if isinstance(call, list) and 2 <= len(call) <= 3 else (None,) * 3
     return {
         **as_dict(found.row),
         "args": args,
         "kwargs": kwargs,
+        "headers": headers,
         "content_type": None if found.arguments is None else found.arguments.content_type,
         "result": json_value(found.result),
         "result_type": None if found.result is None else found.result.content_type,

@@ -9,6 +9,7 @@ import click
 from fbtasks.cli.groups import URL, CommandGroup, group_options, no_option
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
+from fbtasks.system.showing import brief
 from fbtasks.system.threads import end_by_signals
 from fbtasks.url import is_named_by_option, named_by_option, resolve_url
 from fbtasks.version import VERSION
@@ -43,7 +44,8 @@ class Program(CommandGroup):
 
                 say(traceback.format_exc().rstrip(), err=True)  # Python would print what the error says as it is
                 ctx.exit(1)
-            said = f"{error}" if ours else f"{type(error).__name__}: {error}. With --debug the traceback is shown."
+            foreign = f"{type(error).__name__}: {brief(error)}. With --debug the traceback is shown."
+            said = str(error) if ours else foreign
             say(f"Error: {said}", err=True)
             ctx.exit(next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1))
 

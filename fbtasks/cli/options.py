@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")
 _MOST: Final = LONGEST.total_seconds()
+_LOOKS: Final = {"inspect", "list", "diff", "health", "result"}
+"""Words of the commands that change nothing. They do not say which of several databases they use."""
 
 url_option = click.option(
     "--url", metavar="URL", expose_value=False, help="The database; default: FBTASKS_URL, the app's, or ./fbtasks.fdb."
@@ -75,7 +78,8 @@ class DatabaseArgs:
         click.get_current_context().call_on_close(mutex_repair.stay_when_engine_hangs)
         app = import_app(self.app_path) if self.app_path else app_of_database()
         app.database.maintains = True
-        if note := app.database.take_note():
+        note = app.database.take_note()
+        if note and _LOOKS.isdisjoint(click.get_current_context().command_path.split()):
             say(f"Note: {note}.", err=True)
         with closing(app):
             yield app
@@ -108,8 +112,20 @@ class Command:
         return self.app.database
 
     def confirm(self, question: str) -> None:
-        """Asks the user. Ends the command unless the answer is yes."""
-        click.confirm(question, abort=True, err=self.as_json)
+        """Asks the user. Ends the command unless the answer is yes.
+
+        Raises :class:`ConfigurationError` when there is nobody to answer.
+        """
+        try:
+            if click.confirm(question, err=self.as_json):
+                return
+        except (click.Abort, RuntimeError):  # RuntimeError: there is no standard input
+            if sys.stdin is not None and sys.stdin.isatty():
+                raise
+            click.echo(err=self.as_json)
+            said = "the question has no answer, and nothing was changed. Without a terminal give --yes."
+            raise ConfigurationError(said) from None
+        raise click.Abort
 
     def answer(self, record: Any, text: str) -> None:
         """Prints what the command has done: as JSON for scripts, or in words."""

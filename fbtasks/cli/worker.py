@@ -7,8 +7,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -58,8 +59,23 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
         return super().convert(value, param, ctx)
 
 
+def _app_needed(_context: click.Context, _option: click.Parameter, path: str | None) -> str:
+    """Returns what -A says. Raises :class:`click.UsageError` without it, with the app of the working folder."""
+    if path is not None:
+        return path
+    found: set[str] = set()
+    with suppress(OSError):
+        files = [file for pattern in ("*.py", "*/app.py") for file in Path().glob(pattern)]
+        found = {file.parent.name or file.stem for file in files if b"FBTasks(" in file.read_bytes()}
+    only = found.pop() if len(found) == 1 else ""
+    remedy = f"Here it is: fbtasks worker -A {only}" if only.isidentifier() else "For shop.py: fbtasks worker -A shop"
+    raise click.UsageError(f"Missing option '-A' / '--app', the module of the app. {remedy}")
+
+
 @click.command()
-@click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", required=True, help="The app whose tasks to run.")
+@click.option(
+    "-A", "--app", "app_path", metavar="MODULE[:NAME]", callback=_app_needed, help="The app whose tasks to run; needed."
+)
 @url_option
 @click.option(
     "-Q",

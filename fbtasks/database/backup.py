@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks.database.database import no_queue
-from fbtasks.errors import ConfigurationError, DatabaseError, SchemaError
+from fbtasks.errors import ConfigurationError, DatabaseError, SchemaError, StatementRefused
 from fbtasks.firebird import connections, services
 from fbtasks.firebird.connections import sync
+from fbtasks.firebird.driver.translate import is_no_backup
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
 from fbtasks.url import DatabaseURL
 
@@ -77,12 +78,26 @@ def restore(url: DatabaseURL, file: Path, told: Told = lambda _: None) -> int:
         told(size)
         return data
 
-    with source:
+    with source, _named(file):
         if url.embedded:
             _restore_file(url, read)
         else:
             services.restore(url, url.database, read)
     return size
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Names the *file* in the error of the block when that is no backup."""
+    try:
+        yield
+    except StatementRefused as error:
+        if not is_no_backup(error):
+            raise
+        raise StatementRefused(
+            f"{file} is {error}. Name a file that fbtasks backup or gbak has made. A database file needs no "
+            "restore: name it by --url."
+        ) from error
 
 
 def _restore_file(url: DatabaseURL, read: Callable[[int], bytes]) -> None:

@@ -309,7 +309,7 @@ class Database:
                 return migrate.migrate(another, wanted)
         raise SchemaError(
             f"{self.url} cannot be migrated: another process has been making the queue for {_OVERTAKEN:g} s. End it, "
-            "and run: fbtasks migrate --url URL"
+            f"and run: fbtasks migrate{self.url.option}"
         ) from overtaken
 
     def _missing(self) -> bool:
@@ -348,7 +348,7 @@ def no_queue(path: str, *, creates: bool = True) -> str:
     who = (
         "A worker, the first call of a task or 'fbtasks migrate' creates a queue."
         if creates
-        else "The app has auto_migrate=False, so that 'fbtasks migrate -A MODULE' alone creates a queue."
+        else "The app has auto_migrate=False, so that 'fbtasks migrate' alone creates a queue."
     )
     return (
         f"there is no queue at {path}: no such file. Start in the folder that holds it, or name the database with "

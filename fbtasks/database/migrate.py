@@ -46,6 +46,10 @@ _SPACES: Final = {"TABLE": "RELATION", "VIEW": "RELATION", "PROCEDURE": "RELATIO
 """Kinds of objects that share their names with another kind."""
 
 
+class NoQueue(SchemaError):
+    """The database has no queue."""
+
+
 class Overtaken(Exception):
     """Another process makes QUEUE_SCHEMA at this moment.
 
@@ -105,7 +109,7 @@ def check(session: Session, found: int | None) -> None:
     what = f"has schema version {found}, not {latest_version()}" if found else "has no queue yet"
     if found == 0:
         what = "has a queue that is not complete: its migration goes on, or was cut"
-    raise SchemaError(f"{url} {what}. Run: fbtasks migrate --url URL")
+    raise (NoQueue if found is None else SchemaError)(f"{url} {what}. Run: fbtasks migrate{url.option}")
 
 
 class Applied(NamedTuple):
@@ -335,7 +339,7 @@ def _change(session: Session, statements: Sequence[str], files: Sequence[Path] =
             if time.monotonic() > deadline:
                 raise SchemaError(
                     f"{session.url} cannot be migrated while others use it: {error}. Stop the workers and programs "
-                    "that do, and run: fbtasks migrate --url URL"
+                    f"that do, and run: fbtasks migrate{session.url.option}"
                 ) from error
             time.sleep(0.02)
         except AuthenticationError:
@@ -350,9 +354,9 @@ def _stopped(url: DatabaseURL, statement: str, error: StatementRefused, files: S
     if files:
         first += f" ({', '.join(map(str, files))})"
     return SchemaError(
-        f"{url} refuses a step of the migration that begins with {first}: {reason}. What was done before stays. When "
-        "the cause is gone, run: fbtasks migrate --url URL. Programs that were connected meanwhile may have loaded "
-        "what was undone: they do well to connect anew."
+        f"{url} refuses a step of the migration that begins with {first}: {reason}. What was done before stays. "
+        "Programs that were connected meanwhile may have loaded what was undone: they do well to connect anew. When "
+        f"the cause is gone, run: fbtasks migrate{url.option}"
     )
 
 
@@ -426,15 +430,21 @@ def check_identity(session: Session) -> None:
 
 def refuse_copy(transaction: Transaction, url: DatabaseURL) -> None:
     """Raises :class:`ForeignDatabaseError` as :func:`check_identity` does, in a transaction of the caller's."""
+    if copy := copied(transaction, url):
+        raise ForeignDatabaseError(f"{copy} If this database is the one that should: fbtasks adopt{url.option}")
+
+
+def copied(transaction: Transaction, url: DatabaseURL) -> str | None:
+    """Returns what makes the database a restored or moved copy that was not adopted. None: it is none."""
     guid, path = transaction.rows("database_identity")[0]
     known = transaction.rows("identity")
     if known and known[0][0] == guid and (known[0][1] == path or is_at(url, known[0][1])):
-        return
+        return None
     before = f"it was {known[0][1]} before" if known else "it has no identity"
     mounted = " If it is the same file, mounted elsewhere: mount it there." if url.embedded and known else ""
-    raise ForeignDatabaseError(
-        f"{url} is a copy that was restored or moved ({before}). Its tasks may be those of another, "
-        f"living system, so no worker runs them.{mounted} If this database is the one that should: fbtasks adopt"
+    return (
+        f"{url} is a copy that was restored or moved ({before}). Its tasks may be those of another, living system, so "
+        f"no worker runs them.{mounted}"
     )
 
 

@@ -9,8 +9,7 @@ from fbtasks.database import features, grants
 from fbtasks.database import migrate as schema
 from fbtasks.database.database import Database
 from fbtasks.database.grants import ROLES as ROLES
-from fbtasks.errors import ForeignDatabaseError
-from fbtasks.firebird.session import Session
+from fbtasks.firebird.session import READ, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,8 @@ class RoleChange:
 
 def find_copy(database: Database) -> str | None:
     """Returns what makes the database a restored or moved copy, whose tasks no worker runs. None: it is none."""
-    try:
-        database.use(schema.check_identity)
-    except ForeignDatabaseError as error:
-        return str(error)
-    return None
+    with database.session() as session, session.transaction(READ) as transaction:
+        return schema.copied(transaction, session.url)
 
 
 def adopt(database: Database) -> None:

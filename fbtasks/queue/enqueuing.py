@@ -60,7 +60,9 @@ class Enqueuer:
         serializer = given.get("serializer")
         if serializer is not None:
             self._serializer.check(serializer)
-        payload = self._serializer.dump_call(args, kwargs, task=name, serializer=serializer or task.serializer)
+        payload = self._serializer.dump_call(
+            args, kwargs, given.get("headers"), task=name, serializer=serializer or task.serializer
+        )
         return Call(
             name=name,
             queue=self.check_queue(given.get("queue")) or task.queue or self._settings.default_queue,

@@ -11,7 +11,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.states import State, celery_name
-from fbtasks.system.showing import count, sentence
+from fbtasks.system.showing import count, ending
 from fbtasks.tasks.call import Failed, Stored
 from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.remote_error import rebuild_exception
@@ -177,13 +177,13 @@ class AsyncResult(AnswersCelery, Generic[R]):
     def _timeout(self, timeout: float | None, known: str) -> ResultTimeout:
         assert timeout is not None  # a wait without one ends with a result, or an error
         after = f" after {count(timeout, 'second')}" if timeout else ""
-        return ResultTimeout(f"task {self.id} has not ended{after}: {sentence(known)}")
+        return ResultTimeout(f"task {self.id} has not ended{after}: {ending(known)}")
 
     def _tell(self) -> str:
         """Returns what is known of the task, which has not ended."""
         from fbtasks.queue.operations.waiting import tell  # those whose results come in time do not pay for it
 
-        return tell(self.app.database, self.id)
+        return tell(self.app.database, self.id, self.app.path)
 
     def _end(self, wait: Wait, *, propagate: bool = True) -> Any:
         if wait.error is not None:

@@ -12,7 +12,7 @@ from fbtasks import timing as clock
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.run.inputs import load
 from fbtasks.run.interrupts import TaskStopped
-from fbtasks.run.invocation import Note, Part, RunResult, invocation_of
+from fbtasks.run.invocation import Note, Part, Raised, RunResult, invocation_of
 from fbtasks.system.showing import kind_of
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Reason, Requeue, Succeeded
 from fbtasks.tasks.middleware import run_through
@@ -56,14 +56,20 @@ class Run:
 
     def read(self, claim: Claim) -> Part | RunResult:
         """One call with the arguments of *claim*, or the result when they cannot be read."""
-        args, kwargs, error = read_arguments(self._runner.app, claim, self.task)
-        part = self.part(claim, args, kwargs)
+        args, kwargs, headers, error = read_arguments(self._runner.app, claim, self.task)
+        part = self.part(claim, args, kwargs, headers)
         return part if error is None else self.failed(part, error, outside=True)
 
-    def part(self, claim: Claim, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Part:
-        """One call with these arguments."""
+    def part(
+        self,
+        claim: Claim,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Part:
+        """One call with these arguments and headers."""
         connection = None if self.transaction is None else self.transaction.connection
-        return Part(claim, request_of(claim, self.task, args, kwargs, connection, eager=self._runner.eager))
+        return Part(claim, request_of(claim, self.task, args, kwargs, headers, connection, eager=self._runner.eager))
 
     def begin(self, step: int) -> None:
         """One of several calls begins, the number *step*."""
@@ -164,7 +170,8 @@ class Run:
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
         outcome = Requeue(Reason.RETRY, delay, f"{kind_of(failed.error_type)}: {failed.message}", failed.error_type)
-        return self.ended(part, outcome)._replace(retried=((replace(request, connection=None), error),))
+        raised = Raised(replace(request, connection=None), error, failed.traceback)
+        return self.ended(part, outcome)._replace(retried=(raised,))
 
     def failed(self, part: Part, error: BaseException, *, outside: bool = False) -> RunResult:
         """The result of a call that has failed for good.
@@ -177,7 +184,7 @@ class Run:
         if self._runner.eager:  # else the record of the failure enqueues a call of its hooks
             with running(part.request):
                 self._runner.tell("on_failure", self.task, part.request, error)
-        return self.ended(part, failed)
+        return self.ended(part, failed)._replace(failed=(Raised(part.request, error, failed.traceback),))
 
 
 def hooks_at(end: str, app: FBTasks, task: Task[..., Any] | None) -> tuple[Hook, ...]:
@@ -188,15 +195,15 @@ def hooks_at(end: str, app: FBTasks, task: Task[..., Any] | None) -> tuple[Hook,
 
 def read_arguments(
     app: FBTasks, claim: Claim, task: Task[..., Any] | None
-) -> tuple[Sequence[Any], Mapping[str, Any], BaseException | None]:
-    """The arguments of *claim* by position and by name; or none, and why they cannot be read."""
+) -> tuple[Sequence[Any], Mapping[str, Any], Mapping[str, str], BaseException | None]:
+    """The arguments of *claim* by position and by name, and its headers; or none, and why they cannot be read."""
     try:
-        args, kwargs = load(app, claim)
-        return args if task is None else invocation_of(task).arguments(args), kwargs, None
+        args, kwargs, headers = load(app, claim)
+        return args if task is None else invocation_of(task).arguments(args), kwargs, headers, None
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001  # an argument's own code, which may exit
-        return (), {}, error
+        return (), {}, {}, error
 
 
 def request_of(
@@ -204,6 +211,7 @@ def request_of(
     task: Task[..., Any] | None,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
     connection: Any = None,
     *,
     eager: bool = False,
@@ -225,6 +233,7 @@ def request_of(
         max_retries=None if claim.max_tries == 0 else limit,
         eta=clock.from_ms(claim.start // 10),
         expires=None if claim.expire_ms is None else clock.from_ms(claim.expire_ms),
+        headers=headers or {},
         connection=connection,
         eager=eager,
     )

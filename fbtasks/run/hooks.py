@@ -64,8 +64,8 @@ def call_hooks(self: Task[..., Any], payload: bytes) -> None:
         return
     claim, failed = found
     task = app.tasks.get(claim.name)
-    args, kwargs, _ = read_arguments(app, claim, task)  # what cannot be read is left out
-    request, error = request_of(claim, task, args, kwargs), rebuild_exception(failed)
+    args, kwargs, headers, _ = read_arguments(app, claim, task)  # what cannot be read is left out
+    request, error = request_of(claim, task, args, kwargs, headers), rebuild_exception(failed)
     with running(request), ExitStack() as calls:
         for hook in reversed(hooks_at("on_failure", app, task)):
             calls.callback(hook, request, error)

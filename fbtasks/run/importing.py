@@ -13,7 +13,7 @@ from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
 from fbtasks.system.checks import did_you_mean
 from fbtasks.tasks.definition import Task
-from fbtasks.tasks.discovery import import_named, is_there
+from fbtasks.tasks.discovery import file_shown, import_named, is_there
 
 
 def import_app(path: str) -> FBTasks:
@@ -120,7 +120,14 @@ def _no_app_in(module_name: str, module: ModuleType) -> str:
     foreign = next((name for name, value in vars(module).items() if _is_celery(value)), None)
     if foreign is not None:
         return _of_celery(f"{module_name}:{foreign}", module_name)
-    return f"{module_name!r} has no FBTasks app: name it as -A {module_name}:NAME."
+    file = getattr(module, "__file__", None)  # it may be another one than was meant
+    where = "" if file is None else f" ({file_shown(file)})"
+    below = " and ".join(f"{module_name}.{home}" for home in _HOMES) if hasattr(module, "__path__") else ""
+    nor = below and f", nor have {below}"
+    return (
+        f"the module {module_name!r}{where} has no FBTasks app{nor}. Add one, as app = FBTasks('shop'), or name "
+        "the module that has it: -A MODULE"
+    )
 
 
 def _is_celery(value: object) -> bool:

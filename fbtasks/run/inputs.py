@@ -21,12 +21,15 @@ INPUTS_GONE: Final = Failed(
 """What becomes of a step of whose inputs something is not known any more."""
 
 
-def load(app: FBTasks, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
-    """The positional and keyword arguments of *claim*. Raises what :meth:`Serializer.load_call` raises."""
-    args, kwargs = app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+def load(app: FBTasks, claim: Claim) -> tuple[list[Any], dict[str, Any], dict[str, str]]:
+    """The positional and keyword arguments of *claim*, and its headers.
+
+    Raises what :meth:`Serializer.load_call` raises.
+    """
+    args, kwargs, headers = app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
     if claim.inputs:
         args = [*given_by(claim.inputs, app.serializer), *args]
-    return args, kwargs
+    return args, kwargs, headers
 
 
 def given_by(inputs: Iterable[Input], serializer: Serializer) -> Iterator[Any]:

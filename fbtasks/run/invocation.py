@@ -25,6 +25,15 @@ class Part(NamedTuple):
     request: Request
 
 
+class Raised(NamedTuple):
+    """A call that has not succeeded."""
+
+    request: Request
+    error: BaseException
+    traceback: str
+    """As it is recorded: empty when none of the task's own code is in it."""
+
+
 class RunResult(NamedTuple):
     """How the run of a claim has ended."""
 
@@ -33,8 +42,10 @@ class RunResult(NamedTuple):
     """What the task's function raised."""
     done: int = 0
     """Of several calls that end before the last one: how many have succeeded."""
-    retried: tuple[tuple[Request, BaseException], ...] = ()
-    """What the on_retry hooks are to be told, when the task, or calls of a batch, are tried again."""
+    retried: tuple[Raised, ...] = ()
+    """The task, or the calls of a batch, that are tried again."""
+    failed: tuple[Raised, ...] = ()
+    """The task, or the calls of a batch, that have failed for good."""
 
 
 Note = Callable[[int], None]
@@ -49,7 +60,7 @@ class Invocation:
     several: ClassVar[bool] = False
     """Whether there may be several calls, one after the other: the time limits of the task are those of each."""
     is_internal: ClassVar[bool] = False
-    """Whether the task is one of fbtasks itself: the app's middlewares and hooks are not called for it."""
+    """Whether the task is one of fbtasks itself: the app's hooks and around_run are not called for it."""
 
     def calls(self, run: Run) -> Calls:
         """The calls of *run*. They are made in its transaction, where it has one, in an event loop, or eagerly."""
@@ -120,8 +131,9 @@ def _together(claim: Claim, ends: list[RunResult]) -> RunResult:
     if not claim.members:
         return ends[0]
     outcome = Several(tuple(each.finished.outcome for each in ends))
-    retried = tuple(told for each in ends for told in each.retried)
-    return RunResult(Finished(claim, outcome, ends[0].finished.elapsed), retried=retried)
+    retried = tuple(raised for each in ends for raised in each.retried)
+    failed = tuple(raised for each in ends for raised in each.failed)
+    return RunResult(Finished(claim, outcome, ends[0].finished.elapsed), retried=retried, failed=failed)
 
 
 ONCE: Final = Invocation()

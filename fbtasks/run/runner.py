@@ -14,6 +14,7 @@ from fbtasks.errors import FBTasksError
 from fbtasks.run.claimed import Run, hooks_at
 from fbtasks.run.interrupts import Interrupts
 from fbtasks.run.invocation import ONCE, Note, Part, RunResult
+from fbtasks.run.observing import observed
 from fbtasks.tasks.call import Claim, Finished, Reason, Requeue
 from fbtasks.tasks.request import SILENT, Reports, Request, running
 
@@ -77,12 +78,14 @@ class Runner:
             return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, transaction, note)
         calls, error = run.invocation.calls(run), None
+        is_observed = self.app.middlewares.observe
         # A stop that comes between two calls of the run is not lost.
         with self._interrupts.run(claim.id) if run.invocation.several else _NOTHING:
             try:
                 part = next(calls)
                 while True:
-                    with running(part.request, self._reports, claim.id):
+                    given = part.request, self._reports, claim.id
+                    with observed(self, *given) if is_observed else running(*given):
                         value, error = await end_of(run, part)
                         part = calls.send((value, error))
             except StopIteration as end:
@@ -157,8 +160,9 @@ class Runner:
         run.refused = True
         calls = (ONCE if run.invocation.several else run.invocation).calls(run)
         try:
-            next(calls)
-            calls.send((None, error))
+            part = next(calls)
+            with observed(self, part.request, self._reports, claim.id):
+                calls.send((None, error))
         except StopIteration as end:
             return _result(end, error)
         raise AssertionError
@@ -167,7 +171,7 @@ class Runner:
 
     def tell_retried(self, result: RunResult) -> None:
         """Calls the on_retry hooks of what is tried again."""
-        for request, error in result.retried:
+        for request, error, _ in result.retried:
             with running(request):
                 self.tell("on_retry", self.app.tasks.get(request.task), request, error)
 

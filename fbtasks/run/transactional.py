@@ -88,7 +88,7 @@ class TransactionalRunner:
     def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, note: Note | None) -> RunResult:
         with transaction.lent():
             result = self._runner.run(claim, transaction, note)
-        (_, outcome, elapsed, _), raised, done, _ = result
+        (_, outcome, elapsed, _), raised, done, *_ = result
         misuse = transaction.misuse()
         if misuse is not None:
             self._disconnect(lost=True)

@@ -186,9 +186,27 @@ def timezone(what: str, value: object) -> tzinfo:
         raise ConfigurationError(f"there is no {what} {shown(value)}.{remedy}") from None
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """The words of *known* that *word* may have been meant to be, as a question behind a blank; or nothing."""
-    import difflib  # for mistakes alone
+_LIKE: Final = 0.6
+"""How alike two words are, from 0 to 1, of which one may have been meant by the other."""
+_NEARLY: Final = 0.1
+"""How much less alike than the closest word another one may be."""
 
-    close = difflib.get_close_matches(str(word), list(known), 3, 0.6)
+
+def did_you_mean(word: object, known: Iterable[str], least: float = _LIKE) -> str:
+    """The words of *known* that *word* may have been meant to be, as a question behind a blank; or nothing.
+
+    What is before the last dot, the module of a task, does not count where it is the same or left out: else all tasks
+    of a module were alike. *least*: how alike they are at least, from 0 to 1.
+    """
+    from difflib import SequenceMatcher  # for mistakes alone
+
+    text = str(word)
+    module, _, name = text.rpartition(".")
+    likeness = {}
+    for each in known:
+        home, _, other = each.rpartition(".")
+        pair = (other, name) if module in ("", home) else (each, text)
+        likeness[each] = SequenceMatcher(None, *pair).ratio()
+    least = max(least, max(likeness.values(), default=0.0) - _NEARLY)
+    close = sorted((each for each in likeness if likeness[each] >= least), key=likeness.__getitem__, reverse=True)[:3]
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -35,6 +35,11 @@ def split_remedy(text: str) -> tuple[str, str | None]:
     return (found[1], found[2]) if found else (line, None)
 
 
+def ending(text: str) -> str:
+    """*text* as the end of a message: a sentence, or one that ends with a command, which is copied as it is."""
+    return text if ": fbtasks " in text.rpartition(". ")[2] else sentence(text)
+
+
 def count(number: float, what: str) -> str:
     """*number* and the word for one of *what*, in the plural unless it is one: ``1 task``, ``2 tasks``."""
     return f"{f'{number:g}' if isinstance(number, float) else number} {what}{'' if number == 1 else 's'}"

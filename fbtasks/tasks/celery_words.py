@@ -44,6 +44,6 @@ class AnswersCelery:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Raises :class:`AttributeError`."""
-            said = "." if name.startswith("__") else instead(name, self._known_as)
+            """Raises :class:`AttributeError`, without a full stop: Python adds one, and a name that is close."""
+            said = "" if name.startswith("__") else instead(name, self._known_as).removesuffix(".")
             raise AttributeError(f"{self._known_as} has no attribute {name!r}{said}", name=name, obj=self)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterable
 from traceback import extract_tb
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Final
 
 from fbtasks.errors import ConfigurationError
@@ -71,6 +72,27 @@ class Discovery:
                 yield package, related_name
 
 
+def caller() -> str:
+    """The name of the module that calls fbtasks."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fbtasks":
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "") if frame is not None else ""
+
+
+def path_of(app: object, module: str) -> str | None:
+    """What names *app* behind ``-A``, if it is in *module*; of a program that runs, when that is in this folder."""
+    found = sys.modules.get(module)
+    names = [name for name, value in list(vars(found).items()) if value is app] if found else []
+    if module in ("__main__", "__mp_main__"):
+        folder, file = os.path.split(getattr(found, "__file__", None) or "")
+        spec = getattr(found, "__spec__", None)
+        module = spec.name if spec else file.removesuffix(".py") if folder == os.getcwd() else ""
+    if not names or not module:
+        return None
+    return module if "app" in names else f"{module}:{names[0]}"
+
+
 def is_there(module: str) -> bool:
     """Whether there is such a module. The packages that it is in are imported."""
     try:
@@ -107,13 +129,13 @@ def _broken(name: str, where: str, said: str, error: Exception) -> Configuration
 def _place(error: Exception) -> str:
     """Returns the file and the line where *error* was raised: in code of others, where the application called that."""
     if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{_shown(error.filename)}, line {error.lineno}"
+        return f"{file_shown(error.filename)}, line {error.lineno}"
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(("<", *_IMPORTERS))]
     own = [each for each in frames if not each.filename.startswith(_OTHERS) and "-packages" not in each.filename]
-    return next((f"{_shown(frame.filename)}, line {frame.lineno}" for frame in reversed(own or frames)), "")
+    return next((f"{file_shown(frame.filename)}, line {frame.lineno}" for frame in reversed(own or frames)), "")
 
 
-def _shown(file: str) -> str:
-    """Returns *file* as it is seen from the working folder, when it is in that."""
+def file_shown(file: str) -> str:
+    """*file* as it is seen from the working folder, when it is in that."""
     folder = os.path.join(os.path.realpath(os.getcwd()), "")
     return os.path.realpath(file).removeprefix(folder)

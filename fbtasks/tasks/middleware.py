@@ -1,4 +1,7 @@
-"""Middleware: what an app puts around the enqueueing of its calls, and around the runs of its tasks."""
+"""Middleware: what an app puts around the enqueueing of its calls, and around the runs of its tasks.
+
+:mod:`fbtasks.run.observing` calls observe_run.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.function import as_arguments
+from fbtasks.tasks.options import headers_of
 from fbtasks.tasks.request import Request
 
 if TYPE_CHECKING:
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 _ENQUEUE: Final = "around_enqueue"
 _RUN: Final = "around_run"
+_OBSERVE: Final = "observe_run"
+_METHODS: Final = {_ENQUEUE: ("call", "next"), _RUN: ("request", "next"), _OBSERVE: ("request",)}
+"""The methods of a middleware, and what each is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,12 @@ class OutgoingCall:
     kwargs: Mapping[str, Any]
     options: Mapping[str, Any]
     """The options that this call was given, as those of ``apply_async``; not those of its task."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers among its options. Raises :class:`EnqueueError` for what cannot be any."""
+        given = self.options.get("headers")
+        return {} if given is None else headers_of("headers", given)
 
     def replace(self, *, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None,
                 **options: Any) -> OutgoingCall:  # fmt: skip
@@ -48,7 +61,7 @@ class Around(NamedTuple):
 
     owner: str
     """The name of its class."""
-    function: Callable[[Any, Any], Any]
+    function: Callable[..., Any]
     is_async: bool = False
 
 
@@ -58,6 +71,7 @@ class Middlewares:
 
     enqueue: tuple[Around, ...] = ()
     run: tuple[Around, ...] = ()
+    observe: tuple[Around, ...] = ()
 
     def with_inside(self, given: Any) -> Middlewares:
         """Returns them with *given*, a class or an object of one, as the innermost.
@@ -67,14 +81,14 @@ class Middlewares:
         middleware = _made(given) if isinstance(given, type) else given
         owner = type(middleware).__name__
         _check_names(middleware, owner)
-        enqueue, run = (_method(middleware, owner, name) for name in (_ENQUEUE, _RUN))
-        if enqueue is not None and enqueue.is_async:
+        enqueue, run, observe = (_method(middleware, owner, name) for name in _METHODS)
+        if any(each.is_async for each in enqueue):
             raise ConfigurationError(
                 f"{_ENQUEUE} of {owner} is a coroutine function, and delay() waits for none: make it a plain one."
             )
-        return Middlewares(
-            self.enqueue if enqueue is None else (*self.enqueue, enqueue), self.run if run is None else (*self.run, run)
-        )
+        if not all(inspect.isgeneratorfunction(each.function) for each in observe):
+            raise ConfigurationError(f"{_OBSERVE} of {owner} has no yield: it is to wait for the end of the run there.")
+        return Middlewares((*self.enqueue, *enqueue), (*self.run, *run), (*self.observe, *observe))
 
     def check_task(self, name: str, *, is_async: bool) -> None:
         """Raises :class:`TaskDefinitionError` for a task that a middleware cannot be put around."""
@@ -101,27 +115,29 @@ def _made(kind: type[Any]) -> Any:
 
 
 def _check_names(middleware: Any, owner: str) -> None:
-    names = [name for name in dir(middleware) if name.startswith("around")]
+    names = [name for name in dir(middleware) if name.startswith(("around", "observe"))]
     for name in names:
-        if name not in (_ENQUEUE, _RUN):
-            close = checks.did_you_mean(name, (_ENQUEUE, _RUN))
+        if name not in _METHODS:
+            close = checks.did_you_mean(name, _METHODS)
             raise ConfigurationError(f"the middleware {owner} has {name}, which is called by nothing.{close}")
     if not names:
         raise ConfigurationError(
-            f"{owner} is no middleware: it has neither {_ENQUEUE}(call, next) nor {_RUN}(request, next)."
+            f"{owner} is no middleware: it has neither {_ENQUEUE}(call, next) nor {_RUN}(request, next) nor "
+            f"{_OBSERVE}(request)."
         )
 
 
-def _method(middleware: Any, owner: str, name: str) -> Around | None:
+def _method(middleware: Any, owner: str, name: str) -> tuple[Around, ...]:
+    """The method *name* of *middleware*; none when it has none."""
     function = getattr(middleware, name, None)
     if function is None:
-        return None
+        return ()
+    given = _METHODS[name]
     try:
-        inspect.signature(function).bind(None, None)
+        inspect.signature(function).bind(*given)
     except (TypeError, ValueError) as error:
-        first = "call" if name == _ENQUEUE else "request"
-        raise ConfigurationError(f"{name} of {owner} is to be called as {name}({first}, next): {error}.") from None
-    return Around(owner, function, inspect.iscoroutinefunction(function))
+        raise ConfigurationError(f"{name} of {owner} is to be called as {name}({', '.join(given)}): {error}.") from None
+    return (Around(owner, function, inspect.iscoroutinefunction(function)),)
 
 
 # Around the enqueueing
@@ -142,7 +158,6 @@ class _NotYet:
             f"{name!r} is not known yet: the calls of delay_many(), and those of a workflow, are enqueued together, "
             "when all have passed the middleware.",
             name=name,
-            obj=self,
         )
 
 

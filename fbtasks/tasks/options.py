@@ -15,6 +15,7 @@ from fbtasks.tasks.call import MOST_TRIES, When
 from fbtasks.tasks.declare import chosen
 from fbtasks.tasks.request import Hook
 from fbtasks.tasks.retry import RetryPolicy
+from fbtasks.tasks.serialize import is_headers
 
 
 def task_name(what: str, value: object) -> str:
@@ -58,6 +59,13 @@ def _exception(what: str, value: object) -> BaseException:
     if not isinstance(value, BaseException):
         raise ConfigurationError(f"{what} {checks.shown(value)} must be an exception: retry(exc=error).")
     return value
+
+
+def headers_of(what: str, value: Any) -> dict[str, str]:
+    """The headers of a call. Raises :class:`EnqueueError` for what cannot be any."""
+    if not is_headers(value):
+        raise EnqueueError(f"{what} {checks.shown(value)} must be a dict of strings: {{'request-id': '4711'}}.")
+    return dict(value)
 
 
 def countdown_of(what: str, value: object) -> timedelta:
@@ -193,6 +201,7 @@ class CallOptions(TypedDict, total=False):
     priority: Annotated[int | None, checks.priority]
     max_retries: Annotated[int | None, _max_tries]
     task_id: Annotated[str | None, _task_id]
+    headers: Annotated[dict[str, str] | None, headers_of]
     eta: datetime | None
     expires: float | timedelta | datetime | None
     queue: str | None

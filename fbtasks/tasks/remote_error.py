@@ -60,11 +60,17 @@ def rebuild_exception(failed: Failed) -> Exception:
     return error
 
 
-def _traceback(error: BaseException) -> str:
-    """The traceback without the leading frames of the worker and of the executors that it uses."""
+def own_trace(error: BaseException) -> tuple[TracebackType | None, TracebackType | None]:
+    """The traceback from where the task's own code begins, and the last frame of the worker's code before that."""
     trace, last = error.__traceback__, None
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_MACHINERY):
         trace, last = trace.tb_next, trace
+    return trace, last
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback without the leading frames of the worker and of the executors that it uses."""
+    trace, last = own_trace(error)
     if trace is None and last is not None and _calls_the_function(last):
         return ""
     lines = traceback.format_exception(type(error), error, trace or error.__traceback__)

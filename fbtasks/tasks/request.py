@@ -34,6 +34,8 @@ class Request(AnswersCelery):
     """None: without limit."""
     eta: datetime | None = None
     expires: datetime | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """What the call carries beside its arguments, such as the context of a trace."""
     connection: Any = None
     """For a transactional task: the connection whose transaction also records the outcome."""
     eager: bool = False

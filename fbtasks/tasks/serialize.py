@@ -1,7 +1,8 @@
 """Values to bytes, and back.
 
 JSON is the default, written and read through kombu's serialisation registry; a call is the array
-``[args, kwargs]``, which a plain SQL producer can write as well. What comes back from JSON:
+``[args, kwargs]``, which a plain SQL producer can write as well, or ``[args, kwargs, headers]``. What comes back from
+JSON:
 
 * None, bool, int, finite float, str, list, dict with string keys, bytes, date, time, Decimal and UUID: as
   they were, but for a ``fold``. A datetime too: a naive one stays naive, an aware one becomes the same
@@ -87,17 +88,27 @@ class Serializer:
         self._content_type(default)
 
     def dump_call(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, task: str, serializer: str | None = None
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        *,
+        task: str,
+        serializer: str | None = None,
     ) -> Payload:
-        """The arguments of a call of *task*, written with *serializer*, or with the default one.
+        """The arguments and headers of a call of *task*, written with *serializer*, or with the default one.
 
         Raises :class:`SerializationError` for a value that would not come back, :class:`PayloadTooLarge`, and
         :class:`ConfigurationError` for a serializer that cannot be used.
         """
-        return self._dump([list(args), dict(kwargs)], ("args", "kwargs"), task, serializer, _call_of(task))
+        values: list[Any] = [list(args), dict(kwargs)]
+        places: tuple[str, ...] = "args", "kwargs"
+        if headers:
+            values, places = [*values, dict(headers)], (*places, "headers")
+        return self._dump(values, places, task, serializer, _call_of(task))
 
-    def load_call(self, payload: Payload, *, task: str) -> tuple[list[Any], dict[str, Any]]:
-        """The positional and keyword arguments of a call of *task*.
+    def load_call(self, payload: Payload, *, task: str) -> tuple[list[Any], dict[str, Any], dict[str, str]]:
+        """The positional and keyword arguments of a call of *task*, and its headers.
 
         Raises :class:`ContentDisallowed` for a content type that is not accepted or a signature that does not
         hold, and :class:`SerializationError` for anything else that is not a call.
@@ -105,16 +116,17 @@ class Serializer:
         body = self._load(payload, _call_of(task))
         if not (
             isinstance(body, list | tuple)
-            and len(body) == 2
+            and 2 <= len(body) <= 3
             and isinstance(body[0], list | tuple)
             and isinstance(body[1], dict)
             and all(isinstance(key, str) for key in body[1])
+            and (len(body) == 2 or is_headers(body[2]))
         ):
             raise SerializationError(
                 "the payload is not a call: it must be [[positional arguments], {keyword arguments}], "
-                "such as [[2, 3], {}]."
+                "such as [[2, 3], {}]. A third member, {headers}, has strings alone."
             )
-        return list(body[0]), body[1]
+        return list(body[0]), body[1], body[2] if len(body) == 3 else {}
 
     def dump_json(self, value: Any, what: str, place: str, most: int | None = None) -> bytes:
         """*value* as JSON: the *place* of *what*, of at most so many bytes (None: as any payload).
@@ -165,7 +177,7 @@ class Serializer:
     def _dump(
         self, values: list[Any], places: tuple[str, ...], task: str, serializer: str | None, what: bytes
     ) -> Payload:
-        """The payload of a call, ``[args, kwargs]``, or of a result, the one value. *what*: see :meth:`_sign`."""
+        """The payload of a call, ``[args, kwargs, ...]``, or of a result, the one value. *what*: see :meth:`_sign`."""
         name = serializer or self._default
         content_type = self._content_type(name)
         if content_type == JSON_TYPE:
@@ -233,6 +245,11 @@ class Serializer:
         import cloudpickle
 
         return cloudpickle.loads(body)
+
+
+def is_headers(value: object) -> bool:
+    """Whether *value* can be the headers of a call: it maps strings to strings."""
+    return isinstance(value, dict) and all(isinstance(each, str) for item in value.items() for each in item)
 
 
 def _call_of(task: str) -> bytes:

@@ -79,6 +79,7 @@ class EnqueuedTask:
     priority: int
     eta: datetime | None
     """When it is due; None: at once."""
+    headers: dict[str, str]
 
 
 def enqueued(app: FBTasks, name: str | None = None) -> list[EnqueuedTask]:
@@ -100,9 +101,11 @@ def enqueued(app: FBTasks, name: str | None = None) -> list[EnqueuedTask]:
 
 def _with_arguments(app: FBTasks, session: Session, row: TaskRow) -> EnqueuedTask:
     content_type, data = call_of(session, row.id) or ("", None)
-    args, kwargs = ((), {}) if data is None else app.serializer.load_call(Payload(content_type, data), task=row.name)
+    args, kwargs, headers = (
+        ([], {}, {}) if data is None else app.serializer.load_call(Payload(content_type, data), task=row.name)
+    )
     eta = row.start_time if row.start_time > row.raise_time else None
-    return EnqueuedTask(row.id, row.name, tuple(args), kwargs, row.queue, row.priority, eta)
+    return EnqueuedTask(row.id, row.name, tuple(args), kwargs, row.queue, row.priority, eta, headers)
 
 
 def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
@@ -110,9 +113,9 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
 
     As a worker it first brings in what the app defines: limits, queues, schedules, triggers and handlers of events.
     Events that were raised before are handled then; changes are noted from when their triggers are there, which
-    ``app.migrate()`` makes as well. What is scheduled for later stays; what another transaction has locked is waited
-    for. Outcomes are found as after any worker, with ``AsyncResult``. Raises :class:`ForeignDatabaseError` for a
-    restored or moved copy of a database.
+    ``app.migrate()`` makes as well, and on a server alone. What is scheduled for later stays; what another transaction
+    has locked is waited for. Outcomes are found as after any worker, with ``AsyncResult``. Raises
+    :class:`ForeignDatabaseError` for a restored or moved copy of a database.
     """
     options = WorkerOptions(
         name=f"drain-{os.getpid()}",

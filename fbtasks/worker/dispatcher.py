@@ -16,6 +16,7 @@ from fbtasks.queue import tasks as queue
 from fbtasks.queue.register import processes
 from fbtasks.queue.results import now
 from fbtasks.queue.shares import own_limits
+from fbtasks.system.checks import did_you_mean
 from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Finished, Outcome, Reason, Requeue, Several, reason_of
 from fbtasks.timing import Quiet
 from fbtasks.worker.claiming import in_batches
@@ -70,6 +71,8 @@ class Dispatcher:
         """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
         self.limited: frozenset[str] = frozenset()
         """Queues whose limits had no room for more when they were claimed from last."""
+        self.parked: dict[str, int] = {}
+        """How many tasks it has parked, by their names: those that it has logged, since nobody runs them."""
         self._quiet = Quiet()
         self.stops_requested = False
         """Whether an event or a heartbeat has told that something is to be stopped here."""
@@ -130,6 +133,7 @@ class Dispatcher:
             if reason_of(finished.outcome) is Reason.PARKED:  # by a child that began after the task had been removed
                 self.known -= {claim.name}
                 self._say_parked(claim.name)
+                self.parked[claim.name] += 1
             self.lets_next_in |= claim.gated or claim.name in self._in_order
             self.lets_next_in |= claim.queue in self.limited or claim.queue in self._own_limits
             self._outcomes.add(finished)
@@ -192,15 +196,19 @@ class Dispatcher:
                 logger.debug("Tasks named %r are left to other workers, which know them.", name)
             else:
                 self._say_parked(name, lacks)
+        if name in self.parked:
+            self.parked[name] += 1
         return Requeue(Reason.PARKED, message=f"it needs the feature {lacks}" if lacks else "")
 
     def _say_parked(self, name: str, lacks: str = "") -> None:
+        self.parked.setdefault(name, 0)
         logger.error(
             "Tasks named %r are parked: this worker %s.",
             name,
             f"has no feature {lacks}, which they need. Start a worker of an app that has it"
             if lacks
-            else "knows no task of that name. Start a worker that imports it, or give the renamed task aliases=",
+            else f"knows no task of that name.{did_you_mean(name, self.known)} Start a worker that imports it, or give "
+            "the renamed task aliases=",
         )
 
     def submit(self, session: Session) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from fbtasks import timing as clock
@@ -21,7 +21,7 @@ LOCKED: Final = (
     "cannot be claimed while other transactions have it locked. The worker ends when they have ended and it is done."
 )
 _NAMED: Final = 5
-"""Running tasks that the log names while the worker waits for them."""
+"""Running tasks that the log names while the worker waits for them, and names of parked ones."""
 OPENS: Final = "waits for limits, or for tasks that others run. The worker ends when it is done."
 _LEFT: Final = {
     State.READY: ("is ready, and not claimed now", "are ready, and not claimed now"),
@@ -55,10 +55,14 @@ class Burst:
             logger.warning("What is left in the queues %s %s", why, " ".join(map(_left, left())))
 
     @staticmethod
-    def leaves(left: Iterable[tuple[str, int, int]]) -> None:
-        """Says what is *left*, by queue and state: nothing that this worker can wait for."""
+    def leaves(left: Iterable[tuple[str, int, int]], parked: Mapping[str, int]) -> None:
+        """Says what is *left*, by queue and state: nothing that this worker can wait for; and what it has *parked*."""
         for each in left:
             logger.info("%s", _left(each))
+        if parked:
+            named = [f"{count(many, 'task')} named {name!r}" for name, many in parked.items()]
+            more = [f"those of {count(len(named) - _NAMED, 'other name')}"] if named[_NAMED:] else []
+            logger.warning("Left parked: %s. See: fbtasks inspect parked", ", ".join(named[:_NAMED] + more))
 
 
 def _left(left: tuple[str, int, int]) -> str:

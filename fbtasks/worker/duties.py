@@ -16,6 +16,7 @@ from fbtasks.feature import Duty
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.upkeep.housekeeping import Housekeeping, release_orphans
+from fbtasks.system.showing import brief, sentence
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Said
 from fbtasks.tasks.handlers import APP_HOOK
@@ -55,7 +56,7 @@ class Attempts:
         try:
             done = act()
         except ConflictError as error:
-            self.failed(f"Another transaction is in the way of {self._what}: {error}.")
+            self.failed(f"Another transaction is in the way of {self._what}: {sentence(str(error))}")
             return None
         self._backoff.reset()
         self.until = 0.0
@@ -94,12 +95,12 @@ class _Kept(Attempts):
         try:
             return super().attempt(act)
         except StatementRefused as error:
-            self.failed(f"The database refuses {self.duty.name}: {error}.")
+            self.failed(f"The database refuses {self.duty.name}: {sentence(str(error))}")
         except DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001  # a feature may be anybody's
             name = type(error).__name__
-            self.failed(f"{self.duty.name} raised {name}: {error}.", traceback=True)
+            self.failed(f"{self.duty.name} raised {name}: {brief(error)}.", traceback=True)
         return None
 
 

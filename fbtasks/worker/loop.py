@@ -273,7 +273,7 @@ class Loop:
         elif self._fetcher.still_opens(session):
             self._burst.waits(OPENS, left)
         elif not self._fetcher.any_due(session):  # else what held something back has ended between the two looks
-            self._burst.leaves(left())
+            self._burst.leaves(left(), self._dispatcher.parked)
             return True
         return False
 

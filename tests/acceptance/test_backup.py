@@ -161,7 +161,7 @@ def test_nothing_is_overwritten_and_each_refusal_names_the_remedy(project):
     )
     for file in ("half.fbk", "text.fbk"):
         said = refused("restore", file, "new.fdb", code=1)
-        assert "/new.fdb: the file is no backup, or not a whole one (" in said
+        assert said.startswith(f"Error: {folder}/{file} is no backup, or not a whole one (")
         assert "Exiting" not in said
     for arguments in (["--url", project.url], ["-A", "proj"]):
         said = refused("restore", *arguments, "a.fbk", "new.fdb")

@@ -82,10 +82,12 @@ def refused(project, monkeypatch, capsys):
 
 def test_wrong_apps(project, waiting, refused):
     here = os.path.realpath(project.folder)
+    no_app = "has no FBTasks app. Add one, as app = FBTasks('shop'), or name the module that has it: -A MODULE"
     for app, message in {
         "nosuch": f"there is no module 'nosuch' in {here} or on the Python path. Start from the folder that holds it, "
         "or correct -A.",
-        "empty": "'empty' has no FBTasks app: name it as -A empty:NAME.",
+        "empty": f"the module 'empty' (empty.py) {no_app}",
+        "os": f"the module 'os' ({os.__file__}) {no_app}",
         "broken": "the module 'broken' does not import: ZeroDivisionError: division by zero (broken.py, line 1). "
         "Try: python -c 'import broken'",
         "outer": "the module 'outer' does not import: ZeroDivisionError: division by zero (broken.py, line 1). "
@@ -191,13 +193,14 @@ def test_a_path_with_a_colon(project, waiting, refused, monkeypatch):
     assert list(folder.iterdir()) == []
 
 
-def test_a_wrong_password(project, waiting, refused):
+def test_a_wrong_password(project, waiting, refused, monkeypatch):
     if FBTasks("a", project.url).settings.url.embedded:
         pytest.skip("the embedded engine asks for no password; set FBTASKS_TEST_URL")
     wrong = re.sub(r"://([^:@]*):[^@]*@", r"://\1:not-the-password@", project.url)
     shown = re.sub(r"://([^:@]*):[^@]*@", r"://\1:***@", project.url)
     message = f"{shown} does not accept this user and password. Correct the URL."
     assert refused("inspect", "failed", "--url", wrong) == (1, message)
+    monkeypatch.delenv("FBTASKS_URL")
     with pytest.raises(AuthenticationError) as caught:
         FBTasks("a", wrong).send_task("t")
     assert str(caught.value) == message
@@ -268,11 +271,40 @@ def test_wrong_calls(project, waiting, refused):
         "the app 'proj' has no task named 'proj.ad'. Did you mean 'proj.add'? With --unknown it is enqueued for the "
         "worker of another app.",
     )
+    assert refused("call", "proj.add", "1", "it's", "-A", "proj") == (
+        2,
+        """the arguments of the task are a list in JSON: --args '[1, "it'"'"'s"]'""",
+    )
     assert refused("call", "", "-A", "proj") == (2, "the task name '' must have 1 to 255 printable characters.")
     assert refused("call", "proj.add", "--countdown", "nan")[0] == 2
     said = "--since 'yesterday' is neither an age (90s, 15m, 2h, 7d) nor an ISO time."
     assert refused("inspect", "failed", "--since", "yesterday") == (2, said)
     assert refused("retry") == (2, "give the IDs of tasks, or --all-failed.")
+
+
+def test_a_worker_without_an_app_is_shown_that_of_the_folder(project, refused):
+    missing = "Missing option '-A' / '--app', the module of the app."
+    assert refused("worker") == (2, f"{missing} For shop.py: fbtasks worker -A shop")
+    project.write("")
+    (project.folder / "tasks.py").write_text("from proj import app\n")
+    assert refused("worker") == (2, f"{missing} Here it is: fbtasks worker -A proj")
+    (project.folder / "proj.py").rename(project.folder / "app.py")
+    (project.folder / "hello").mkdir()
+    (project.folder / "app.py").rename(project.folder / "hello" / "app.py")
+    assert refused("worker") == (2, f"{missing} Here it is: fbtasks worker -A hello")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [
+        ("", 2, "\nError: the question has no answer, and nothing was changed. Without a terminal give --yes.\n"),
+        ("n\n", 1, "Aborted!\n"),
+    ],
+)
+def test_a_question_without_a_terminal_names_its_option(project, waiting, answer, code, message):
+    done = project.run("purge", "default", "--json", input=answer, check=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr == f"Delete 1 waiting task of queue 'default'? [y/N]: {message}"
 
 
 HABITS = {

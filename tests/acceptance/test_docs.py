@@ -98,6 +98,15 @@ def test_the_page_of_batches(tmp_path):
     assert "one of 3" in printed
 
 
+@pytest.mark.acceptance
+@pytest.mark.embedded
+def test_the_page_of_traces(tmp_path):
+    printed = follow(tmp_path, "how-to/tracing.md")
+    spans = re.findall(r'"name": "(\w+) shop.invoice".*?"trace_id": "(\w+)"', printed, re.DOTALL)
+    assert [name for name, _ in spans] == ["send", "process"]
+    assert len({trace for _, trace in spans}) == 1
+
+
 @pytest.mark.long
 @pytest.mark.acceptance
 @pytest.mark.embedded

@@ -40,7 +40,7 @@ def test_a_worker_that_was_killed_is_dead_at_once(project, wait_for):
         process.wait()
         wait_for(lambda: hosts.is_gone(row["pid"], row["pid_start"]))
         done = project.run("health", check=False)
-        unserved = "queue default: no worker serves it (fbtasks worker -A MODULE -Q default)"
+        unserved = "queue default: no worker serves it"
         assert (done.returncode, done.stdout.splitlines()) == (1, [unserved, NOBODY])
         (row,) = json.loads(project.run("inspect", "workers", "--json").stdout)
         assert (row["ended"], row["lease_left"] > 200) == (True, True)
@@ -65,7 +65,8 @@ def test_health_of_a_copy_that_is_not_adopted_says_so(project, tmp_path):
     first, *rest = done.stdout.splitlines()
     assert (done.returncode, rest) == (1, [NOBODY])
     assert first.startswith(f"firebird://{tmp_path}/copy.fdb is a copy that was restored or moved (it was ")
-    assert first.endswith("If this database is the one that should: fbtasks adopt")
+    copy, _, remedy = first.rpartition(" If ")
+    assert remedy == f"this database is the one that should: fbtasks adopt --url firebird://{tmp_path}/copy.fdb"
     assert json.loads(project.run("health", "--json", check=False).stdout)["problems"] == [first, *rest]
-    project.run("adopt", "--yes")
+    assert project.run("adopt", "--yes").stdout == f"{copy}\nAdopted.\n"
     assert project.run("health", check=False).stdout == f"{NOBODY}\n"

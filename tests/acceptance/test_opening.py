@@ -83,7 +83,7 @@ def test_a_command_that_looks_at_another_database_makes_no_tables_in_it(path, re
     url = f"firebird://{path}"
     with connections.connect(DatabaseURL.parse(url), create=True) as connection, connection.cursor() as cursor:
         for command in LOOKS:
-            assert refused(*command, "--url", url) == f"{url} has no queue yet. Run: fbtasks migrate --url URL"
+            assert refused(*command, "--url", url) == f"{url} has no queue yet. Run: fbtasks migrate --url {url}"
         sql = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
         assert cursor.execute(sql).fetchone() == (0,)
         connection.commit()
@@ -106,7 +106,7 @@ def test_without_auto_migrate_a_call_creates_nothing(path):
         said, remedy = str(caught.value).rsplit(". ", 1)
         assert (said, remedy) == (
             no_queue(path).rsplit(". ", 1)[0],
-            "The app has auto_migrate=False, so that 'fbtasks migrate -A MODULE' alone creates a queue.",
+            "The app has auto_migrate=False, so that 'fbtasks migrate' alone creates a queue.",
         )
     assert list(path.parent.iterdir()) == []
 

@@ -392,7 +392,8 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
 def test_the_shapes_of_json_are_those_of_the_page(shop, fb):
     failed = json.loads(fb("inspect", "failed", "--json").out)[0]
     task = json.loads(fb("inspect", "task", str(failed["id"]), "--json").out)
-    more = ["args", "kwargs", "content_type", "result", "result_type", "traceback", "progress", "asked_for", "why"]
+    more = ["args", "kwargs", "headers", "content_type", "result", "result_type", "traceback"]
+    more += ["progress", "asked_for", "why"]
     assert list(task) == [*failed, *more]
     assert {key: task[key] for key in failed} == failed
     assert (task["args"], task["kwargs"], task["result_type"]) == ([2], {}, None)
@@ -473,7 +474,7 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
     shown = fb("inspect", "queues").out
     assert re.search(r"^forgotten +1 +0 +0 +0 +0 +\d+ m?s +none$", shown, re.MULTILINE)
     assert fb("health", code=1).out == (
-        "queue forgotten: no worker serves it (fbtasks worker -A MODULE -Q forgotten)\n"
+        "queue forgotten: no worker serves it. To move its tasks: fbtasks move --from forgotten --to QUEUE\n"
         "queue default: no worker knows a task named shop.unknown (fbtasks inspect parked)\n"
     )
 

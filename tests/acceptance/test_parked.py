@@ -73,12 +73,15 @@ def test_what_is_parked_costs_the_heartbeats_of_others_nothing(project, producer
 
 def test_the_log_has_one_line_for_each_name(project, producer):
     calls = [producer.enqueuer.make_call(f"proj.new{n % 2}", (n,), {}) for n in range(200)]
-    producer.enqueuer.enqueue(calls)
+    producer.enqueuer.enqueue([*calls, producer.enqueuer.make_call("proj.ad", (1, 2), {})])
     began = time.monotonic()
     log = project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
     minutes = int((time.monotonic() - began) / 60)
     said = re.findall(r"Tasks named '(proj.new\d)' are parked", log)
     assert set(said) == {"proj.new0", "proj.new1"}
+    assert "'proj.ad' are parked: this worker knows no task of that name. Did you mean 'proj.add'? Start" in log
+    left = "100 tasks named 'proj.new0', 100 tasks named 'proj.new1', 1 task named 'proj.ad'"
+    assert f"WARNING Left parked: {left}. See: fbtasks inspect parked" in log
     assert len(said) <= 2 + 2 * minutes
-    assert one(producer, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 3") == 200
+    assert one(producer, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 3") == 201
     assert "this worker knows no task of that name. Start a worker that imports it, or give the" in log

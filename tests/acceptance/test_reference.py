@@ -64,6 +64,7 @@ def test_public_members_are_described(kind):
             "call_by_name",
             "enqueue_calls",
             "add_hooks",
+            "path",
         },
         "Task": {
             "call",

@@ -63,11 +63,14 @@ def test_health_tells_with_its_exit_code(project, served, wait_for):
     done = project.run("health", "--json")
     assert json.loads(done.stdout) == {"healthy": True, "problems": [], "workers": 1}
     assert project.run("health").stdout == "healthy: 1 worker\n"
-    served.send_task("proj.add", (1, 1), queue="unserved")
+    served.send_task("proj.add", (1, 1), queue="defualt")
     done = project.run("health", check=False)
-    said = "queue unserved: no worker serves it (fbtasks worker -A MODULE -Q unserved)\n"
-    assert (done.returncode, done.stdout) == (1, said)
-    project.run("purge", "unserved", "--yes")
+    assert (done.returncode, done.stdout) == (
+        1,
+        "queue defualt: no worker serves it. Did you mean 'default'? To move its tasks: fbtasks move --from defualt "
+        "--to QUEUE\n",
+    )
+    project.run("purge", "defualt", "--yes")
     assert project.run("health").returncode == 0
     project.workers[0][0].terminate()
     assert project.workers[0][0].wait(30) == 0

@@ -1,6 +1,7 @@
 """What a worker logs, and what it says when it is asked to stop."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from support.sql import rows
 from support.variants import slow
 
 from fbtasks.system.threads import LEFT_ALONE
+from fbtasks.worker.logs import JsonFormatter
 
 pytestmark = pytest.mark.acceptance
 
@@ -167,17 +169,31 @@ def test_a_log_file_in_json_is_written_by_all_processes_and_followed_when_it_is_
     assert {line["worker"].partition("@")[0] for line in [*before[1:], *after]} == {"main"}
     (saw,) = (line for line in after if line["logger"] == "shop")
     assert (saw["message"], saw["level"], saw["task_id"], saw["task_name"]) == ("saw it", "INFO", "own", "proj.wait")
+    assert saw["task_try"] == 1
     assert saw["pid"] != worker.pid
     (failed,) = (line for line in after if "failed in" in line["message"])
     assert (failed["pid"], failed["level"], failed["task_id"]) == (worker.pid, "ERROR", bad.id)
+    assert (failed["task_name"], failed["task_try"]) == ("proj.bad", 1)
+    assert {"trace_id", "span_id"}.isdisjoint(saw.keys() | failed.keys())
     assert "\n" not in failed["message"]
     assert failed["traceback"].startswith("Traceback (most recent call last):\n")
-    assert {"task_id", "traceback"}.isdisjoint(after[-1])
+    assert {"task_id", "task_try", "traceback"}.isdisjoint(after[-1])
     assert [line["message"] for line in after if "Signal" in line["message"]] == ["Signal SIGTERM: stopping."]
     assert "Tasks: 1 succeeded, 1 failed, 0 retried, 0 given back." in after[-1]["message"]
     assert [line.split()[0] for line in project.logs().splitlines()] == [
         "fbtasks", "app", "url", "queues", "pool", "tasks",
     ]  # fmt: skip
+
+
+def test_a_line_of_json_is_valid_unicode_on_one_line_whatever_is_logged():
+    hostile = "\ud800 \n \x1b \u2028 \x85 \U0001f600"
+    record = logging.makeLogRecord({"msg": hostile, "name": hostile, "task_id": hostile, "task_name": {1}})
+    line = JsonFormatter("w").format(record)
+    assert line.isprintable()
+    assert line.isascii()
+    found = json.loads(line)
+    assert found["message"] == found["logger"] == found["task_id"] == hostile.replace("\ud800", "\\ud800")
+    assert found["task_name"] == "{1}"
 
 
 def test_an_application_keeps_its_own_logging_and_its_broken_handler_harms_no_outcome(project, producer):

@@ -88,9 +88,10 @@ WRONG = [
     ("UPDATE QUEUE_GENERATION SET HASH = ''", "packages", "WARNING", "not as this release makes", "fbtasks migrate"),
     ("INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE) VALUES ('audit', 1, 'AUDIT_1')", "features", "ERROR",
      "package AUDIT_1 of the feature audit is missing", "fbtasks migrate -A MODULE"),
-    ("UPDATE QUEUE_IDENTITY SET DATABASE_PATH = '/old'", "identity", "ERROR", "it was /old before", "fbtasks adopt"),
+    ("UPDATE QUEUE_IDENTITY SET DATABASE_PATH = '/old'", "identity", "ERROR", "it was /old before",
+     "If this database is the one that should: fbtasks adopt --url "),
     (f"DELETE FROM QUEUE_SCHEMA WHERE VERSION = {LAST}", "schema", "ERROR",
-     f"has schema version {LAST - 1}, not {LAST}", "fbtasks migrate --url URL"),
+     f"has schema version {LAST - 1}, not {LAST}", "fbtasks migrate --url firebird:"),
     ("INSERT INTO QUEUE_SCHEMA VALUES (999, 'late', CURRENT_TIMESTAMP)", "schema", "ERROR", "Upgrade fbtasks", None),
 ]  # fmt: skip
 
@@ -306,7 +307,8 @@ def test_workers_and_the_tasks_that_they_do_not_run(app):
          "queue default: no worker knows a task named shop.sned, which waits. Did you mean 'shop.send'?", None),
         ("parked-names", "ERROR",
          "queue parked: no worker knows a task named shop.sent. Did you mean 'shop.send'?", "fbtasks inspect parked"),
-        ("unserved", "ERROR", "queue mial: no worker serves it", "fbtasks worker -A MODULE -Q mial"),
+        ("unserved", "ERROR", "queue mial: no worker serves it",
+         "To move its tasks: fbtasks move --from mial --to QUEUE"),
         ("overdue", "ERROR", "queue mial: a task has waited for 60 min", None),
     }  # fmt: skip
 

@@ -39,7 +39,7 @@ def test_no_such_task(app):
 
 
 def test_ready_and_no_worker_serves_its_queue(app, add):
-    assert late(add.delay(1, 1)) == f"it is ready, and no worker serves its queue default. {START}."
+    assert late(add.delay(1, 1)) == f"it is ready, and no worker serves its queue default. {START}"
 
 
 def test_waits_because(app, add):
@@ -47,7 +47,7 @@ def test_waits_because(app, add):
     first = add.delay(1, 1)
     assert late(first) == "it is ready, and its turn in the queue default has not come."
     pausing.pause(app.database, ["default"])
-    assert late(first) == "it is ready, and its queue default is paused. To go on: fbtasks resume default."
+    assert late(first) == "it is ready, and its queue default is paused. To go on: fbtasks resume default"
     pausing.resume(app.database, ["default"])
     eta = datetime(2990, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert late(add.apply_async((1, 1), eta=eta)) == "it is scheduled for 2990-01-02 03:04:05 UTC."
@@ -81,7 +81,7 @@ def test_runs_on_a_worker_since(app, add, claim):
     assert late(result) == "it runs on worker shop@host since 2026-01-02 03:04:05 UTC."
     execute(app, "UPDATE QUEUE_PROCESS SET LEASE_UNTIL = TIMESTAMP '2026-01-02 00:00'")
     dead = "it is running, and its worker shop@host is dead"
-    assert late(result) == f"{dead}, and no other one is alive to take it back. {START}."
+    assert late(result) == f"{dead}, and no other one is alive to take it back. {START}"
     other = register(app, name="other@host")
     assert late(result) == f"{dead}. It runs again when another one has found that out (1 worker left)."
     execute(app, "DELETE FROM QUEUE_PROCESS WHERE ID <> ?", other)

@@ -10,6 +10,7 @@ from support.recorded import capture, inserts
 from support.sql import execute, one
 
 from fbtasks import ConfigurationError, EnqueueError, TaskDefinitionError, TaskFailure, current_request
+from fbtasks.tasks.middleware import Middlewares
 from fbtasks.testing import eager
 
 pytestmark = pytest.mark.emptied
@@ -154,11 +155,102 @@ def test_a_call_that_is_stopped_is_not_enqueued(app):
 
 def test_a_task_that_a_source_feeds(app):
     heard = noted(app, "m")
+    app.middleware(Watching(heard))
     app.on_change("T", insert=True, name="fed", batch=None)(lambda change: heard.append(change.new["N"]))
     subscribe(app, "fed", id=1)
     capture(app, inserts(2))
     drain(app)
-    assert heard == ["m begins", 0, "m ends", "m begins", 1, "m ends"]
+    assert heard == [each for n in (0, 1) for each in ("fed begins", "m begins", n, "m ends", "ends")]
+
+
+class Watching:
+    """Notes what becomes of each run, where ids have been made short."""
+
+    def __init__(self, heard):
+        self.heard = heard
+
+    def observe_run(self, request):
+        self.heard.append(f"{request.task} begins")
+        current = current_request()
+        retried, failed = yield
+        assert current is current_request() is request
+        for what, ends in (("again", retried), ("failed", failed)):
+            self.heard += [f"{what} {type(each.error).__name__} {each.request.args}" for each in ends]
+        self.heard.append("ends")
+
+
+def test_what_becomes_of_a_run_is_observed(app):
+    heard = []
+    app.middleware(Watching(heard))
+
+    @app.task(name="work", bind=True, max_retries=1, autoretry_for=(OSError,), default_retry_delay=0)
+    def work(self, what):
+        heard.append(what)
+        match what:
+            case "retry":
+                self.retry(exc=LookupError(), countdown=0)
+            case "fall":
+                raise OSError
+            case "snooze":
+                self.snooze(60)
+        return {1} if what == "set" else None
+
+    @app.task(name="refused", transactional=True, max_retries=0, bind=True)
+    def refused(self):
+        self.connection.execute_immediate("ROLLBACK")
+
+    @app.task(name="batch", batch=3, wait=0.01, autoretry_for=(OSError,), default_retry_delay=60)
+    def batch(requests):
+        return [None, OSError(), ValueError()]
+
+    for what, ends in {
+        "good": [],
+        "retry": ["again LookupError ('retry',)", "ends", "work begins", "retry", "failed LookupError ('retry',)"],
+        "fall": ["again OSError ('fall',)", "ends", "work begins", "fall", "failed OSError ('fall',)"],
+        "snooze": [],
+        "set": ["failed SerializationError ('set',)"],
+    }.items():
+        work.delay(what)
+        drain(app)
+        assert heard == ["work begins", what, *ends, "ends"]
+        heard.clear()
+    with eager(app):
+        work.delay("fall")
+    assert heard[2:4] == ["again OSError ('fall',)", "ends"]
+    heard.clear()
+    refused.delay()
+    drain(app)
+    assert heard == ["refused begins", "ends", "refused begins", "failed TaskDefinitionError ()", "ends"]
+    heard.clear()
+    batch.delay_many([(1,), (2,), (3,)])
+    drain(app)
+    assert heard == ["batch begins", "again OSError (2,)", "failed ValueError (3,)", "ends"]
+
+
+def test_an_observer_that_raises_harms_nothing(app, caplog):
+    heard = []
+
+    @app.middleware
+    class Raising:
+        def observe_run(self, request):
+            if request.args == ("at once",):
+                raise SystemExit
+            if request.args == ("none",):
+                return
+            yield
+            if request.args == ("late",):
+                raise LookupError
+            yield
+
+    app.middleware(Watching(heard))
+    task = app.task(name="t")(lambda what: what)
+    results = [task.delay(what) for what in ("at once", "none", "late", "twice")]
+    drain(app)
+    assert [result.get(timeout=5) for result in results] == ["at once", "none", "late", "twice"]
+    assert heard == ["t begins", "ends"] * 4
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said == ["observe_run of the middleware Raising raised; the outcome of t stands."] * 2
+    assert current_request() is None
 
 
 class NoneOfBoth:
@@ -183,6 +275,11 @@ class Needs:
         return next(request)
 
 
+class Returns:
+    def observe_run(self, request):
+        return None
+
+
 class Waits:
     async def around_enqueue(self, call, next):
         return next(call)
@@ -192,6 +289,7 @@ class Waits:
     ("kind", "message"),
     [
         (NoneOfBoth, "NoneOfBoth is no middleware: it has neither around_enqueue"),
+        (Returns, "observe_run of Returns has no yield"),
         (Misspelt, "has around_enque, which is called by nothing. Did you mean 'around_enqueue'"),
         (TooFew, r"around_run of TooFew is to be called as around_run\(request, next\): too many positional"),
         (Needs, r"Needs cannot be made without arguments .*app.middleware\(Needs\(...\)\)"),
@@ -201,7 +299,7 @@ class Waits:
 def test_what_is_no_middleware(app, kind, message):
     with pytest.raises(ConfigurationError, match=message):
         app.middleware(kind)
-    assert app.middlewares.enqueue == app.middlewares.run == ()
+    assert app.middlewares == Middlewares()
     assert app.middleware(needs := Needs(3)) is needs
 
 

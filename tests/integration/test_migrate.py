@@ -78,7 +78,7 @@ def test_a_queue_is_made_beside_other_tables_but_not_in_their_place_nor_unasked(
     with closing(FBTasks("a", url, auto_migrate=False)) as app:
         with pytest.raises(SchemaError) as caught:
             app.send_task("t")
-        assert str(caught.value) == f"{app.settings.url} has no queue yet. Run: fbtasks migrate --url URL"
+        assert str(caught.value) == f"{app.settings.url} has no queue yet. Run: fbtasks migrate --url {url}"
     with closing(FBTasks("a", url)) as app:
         assert app.send_task("t").id == "1"
 

@@ -187,7 +187,7 @@ def test_a_worker_without_it_parks_the_task_and_says_why(with_audit, without, ur
     waiting, plain = with_audit.tasks["add"].delay(1, 2), without.tasks["add"].delay(3, 4)
     drain(without)
     assert plain.get(timeout=0) == 7
-    (said,) = [record.getMessage() for record in caplog.records if "parked" in record.getMessage()]
+    (said,) = [record.getMessage() for record in caplog.records if "are parked" in record.getMessage()]
     assert said.startswith("Tasks named 'add' are parked: this worker has no feature audit, which they need.")
     found = service.get_task(without.database, waiting.id)
     assert found.row.state is State.PARKED

@@ -1,7 +1,7 @@
 """What can be told of the queue at a glance; pages of finished tasks; what goes along with a change."""
 
 import pytest
-from support.sql import one, rows
+from support.sql import execute, one, rows
 
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import also_doing
@@ -40,6 +40,7 @@ def drain_one(app):
 def test_pages_of_finished_tasks_have_each_once(app):
     app.task(name="t")(lambda: 1).delay_many([()] * 25)
     drain(app)
+    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = TIMESTAMP '2026-01-01' WHERE ID BETWEEN 5 AND 20")
     pages, before = [], None
     with app.database.session() as session:
         while page := list(results.listing(session, State.SUCCEEDED, Filter(limit=10, before=before))):
@@ -49,7 +50,6 @@ def test_pages_of_finished_tasks_have_each_once(app):
         number for (number,) in rows(app, "SELECT ID FROM QUEUE_HISTORY ORDER BY FINISH_TIME DESC, ID DESC")
     ]
     assert len(pages) == 25
-    assert one(app, "SELECT COUNT(DISTINCT FINISH_TIME) FROM QUEUE_HISTORY") < 25
 
 
 def test_what_is_done_along_with_a_change_is_committed_with_it_or_not_at_all(app):

@@ -447,7 +447,7 @@ def test_a_producer_touches_nothing_else(app, users):
             f"UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = {number}",
             "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 0, 0, '')",
             f"SELECT * FROM FBTASKS_OPERATOR.RETRY({number})",
-            f"SELECT FBTASKS_CORE.SEES_TASK({number}) FROM RDB$DATABASE",
+            f"SELECT FBTASKS_CORE.ENQUEUER_OF({number}) FROM RDB$DATABASE",
             "SELECT * FROM FBTASKS_WORKER.KILL_CONNECTION(1, 7, 30000)",
             "SELECT NEXT VALUE FOR QUEUE_TASK_SEQ FROM RDB$DATABASE",
         ):

@@ -82,8 +82,8 @@ def test_the_database_is_as_it_was_before_and_may_have_a_queue_again(shop, capsy
     assert told["discarded"] == {}
     assert {"QUEUE_TASK", "QUEUE_MSG"} < set(told["dropped"]["table"])
     assert told["dropped"]["role"] == ["FBTASKS_OPERATOR", "FBTASKS_PRODUCER", "FBTASKS_VIEWER", "FBTASKS_WORKER"]
-    assert command_line("uninstall", "--url", str(url), "--yes") == 1
-    assert "has no queue yet" in capsys.readouterr().err
+    assert command_line("uninstall", "--url", str(url)) == 0
+    assert capsys.readouterr().out == f"Nothing to uninstall: {url} has no queue.\n"
     with closing(FBTasks("again", str(url))) as again:
         result = again.task(name="add")(lambda n: n + 1).delay(2)
         drain(again)
@@ -179,7 +179,7 @@ def test_an_app_that_knew_the_queue_says_that_there_is_none(shop, capsys):
     shop.close()
     assert command_line("uninstall", "--discard", "-y", "--url", str(shop.settings.url)) == 0
     for _ in range(2):
-        with pytest.raises(SchemaError, match=r"has no queue yet\. Run: fbtasks migrate --url URL"):
+        with pytest.raises(SchemaError, match=r"has no queue yet\. Run: fbtasks migrate --url firebird:///"):
             shop.send_task("x")
     assert shop.migrate()
     shop.send_task("x")

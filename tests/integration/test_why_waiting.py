@@ -55,10 +55,11 @@ def test_a_parked_task_says_whether_its_name_is_paused_or_unknown(served, claim,
         "a worker took it that does not know its name, and it is parked. One that knows it takes it in a moment"
     ]
     execute(app, "UPDATE QUEUE_RULE SET PAUSED = 0")
-    assert why(app, first.id) == [
-        "no worker knows a task of this name, and it is parked. Start one of an app that has it: "
-        "fbtasks worker -A MODULE -Q default"
-    ]
+    parked, start = "no worker knows a task of this name, and it is parked.", "Start one of an app that has it: "
+    start += "fbtasks worker -A MODULE -Q default"
+    assert why(app, first.id) == [f"{parked} {start}"]
+    register(app, tasks=["email"])
+    assert why(app, first.id) == [f"{parked} Did you mean 'email'? {start}"]
 
 
 def test_a_queue_that_is_paused_closed_or_not_served_is_named(served):

@@ -310,7 +310,7 @@ def test_what_a_ddl_trigger_refuses_is_told_and_gone_on_with_when_it_is_gone(pla
     with closing(FBTasks("a", str(place.url))) as app, pytest.raises(SchemaError) as caught:
         app.migrate()
     assert "no new triggers until Monday" in str(caught.value)
-    assert "When the cause is gone, run: fbtasks migrate --url URL. Programs that were connected" in str(caught.value)
+    assert str(caught.value).endswith(f"When the cause is gone, run: fbtasks migrate --url {place.url}")
     done = place.steps_done()
     assert 0 < done < len(STEPS)
     place.do("DROP TRIGGER FREEZE")

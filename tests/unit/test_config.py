@@ -100,6 +100,7 @@ def test_a_login_that_an_embedded_file_would_not_heed_is_refused(text, given):
 @example("firebird://\u2100/x")
 @example("firebird://[/")
 @example("firebird://h/a?charset=%ff")
+@example("~\x00")
 def test_parsing_raises_only_errors_of_ours(rest):
     for text in (rest, f"firebird://{rest}", f"firebird://host/{rest}"):
         try:
@@ -227,6 +228,7 @@ def test_the_password_is_in_no_representation():
     url = DatabaseURL.parse("firebird://u:SECRET@host/alias")
     assert url.password == "SECRET"
     assert "SECRET" not in repr(url) + str(url)
+    assert (url.option, FILE.option) == (", with the same URL", " --url firebird:///data/queue.fdb")
     settings = Settings("test", url=url, signing_key=(b"KEYKEY",))
     assert "SECRET" not in repr(settings)
     assert "KEYKEY" not in repr(settings)

@@ -57,7 +57,7 @@ def run(duties, turns, draining=False):
     ("error", "said"),
     [
         (ConflictError("held"), "Another transaction is in the way of one: held. It is tried again; all else goes on."),
-        (StatementRefused("no"), "The database refuses one: no. It is tried again; all else goes on."),
+        (StatementRefused("no."), "The database refuses one: no. It is tried again; all else goes on."),
         (KeyError("x"), "one raised KeyError: 'x'. It is tried again; all else goes on."),
     ],
 )

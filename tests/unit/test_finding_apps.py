@@ -70,7 +70,7 @@ def test_an_app_is_found(write, path, name):
     assert import_app(path).name == name
 
 
-def test_a_package_without_an_app_is_refused(write):
+def test_a_package_without_an_app_is_refused(write, tmp_path):
     write(
         {
             "empty_package.__init__": "",
@@ -82,13 +82,29 @@ def test_a_package_without_an_app_is_refused(write):
         }
     )
     for path, message in {
-        "empty_package": "'empty_package' has no FBTasks app",
+        "empty_package": f"the module 'empty_package' ({tmp_path}/empty_package/__init__.py) has no FBTasks app, nor "
+        "have empty_package.app and empty_package.celery. Add one, as app = FBTasks('shop'), or name the module",
         "broken_package": "the module 'broken_package.app' does not import: ZeroDivisionError: division by zero (",
         "several": "'several.app' has 2 FBTasks apps: a, b. Name it as -A several.app:NAME.",
     }.items():
         with pytest.raises(ConfigurationError) as caught:
             import_app(path)
         assert str(caught.value).startswith(message)
+
+
+def test_an_app_knows_what_names_it(write):
+    """As far as it can be told: one that a function returns is in no variable of the function's module."""
+    made = "from fbtasks import FBTasks\ndef make(): return FBTasks('made')\n"
+    write(
+        {
+            "plain": APP.format("app", "plain"),
+            "other": APP.format("own", "other") + "from plain import app\n",
+            "maker": made,
+            "user": "from maker import make\napp = make()\n",
+        }
+    )
+    paths = {path: import_app(path).path for path in ("plain", "other:own", "other:app", "user")}
+    assert paths == {"plain": "plain", "other:own": "other:own", "other:app": "plain", "user": "MODULE"}
 
 
 def test_where_the_tasks_of_a_project_are(write):

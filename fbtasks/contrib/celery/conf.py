@@ -29,7 +29,8 @@ class Conf(Mapping[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         """Raises :class:`AttributeError`, which says what to use for one of Celery's settings."""
-        raise AttributeError(f"app.conf has no attribute {name!r}{self._instead(name)}", name=name, obj=self)
+        # Without obj Python adds no name that is close.
+        raise AttributeError(f"app.conf has no attribute {name!r}{self._instead(name)}", name=name)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         self.update({name: value})

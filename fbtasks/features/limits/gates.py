@@ -18,6 +18,7 @@ from fbtasks.features.limits.definition import (
     unique_limit,
 )
 from fbtasks.system import checks
+from fbtasks.system.showing import brief
 from fbtasks.tasks.call import Gate, OnDuplicate
 from fbtasks.tasks.function import check_batch_function
 
@@ -145,8 +146,8 @@ class Gates:
             return key(*args, **kwargs)
         except Exception as error:
             raise EnqueueError(
-                f"the key of the limit {limit!r} of the task {self._task!r} raised {type(error).__name__}: {error}. "
-                "Nothing was enqueued."
+                f"the key of the limit {limit!r} of the task {self._task!r} raised {type(error).__name__}: "
+                f"{brief(error)}. Nothing was enqueued."
             ) from error
 
 

@@ -36,7 +36,7 @@ def gated(feature: Limits, session: Session, claim: Claim) -> Claim | Outcome:
 
 def _packed(feature: Limits, gates: Gates, claim: Claim) -> str:
     serializer = feature.app.serializer
-    args, kwargs = serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+    args, kwargs, _ = serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
     found = gates.of([*given_by(claim.inputs, serializer), *args], kwargs, claim.queue)
     if claim.wanted or claim.inputs:
         found = tuple(gate for gate in found if gate.on_duplicate is None)

@@ -75,7 +75,7 @@ def _arguments(row: Row) -> tuple[list[Any] | None, dict[str, Any] | None]:
     if row.set_payload is None and row.content_type != JSON_TYPE:
         return None, None
     try:
-        args, kwargs = json.loads(payload)
+        args, kwargs, *_ = json.loads(payload)
     except ValueError:  # written by hand
         return None, None
     return args, kwargs

@@ -16,6 +16,7 @@ from fbtasks.features.sources import operations as source_service
 from fbtasks.features.sources import showing
 from fbtasks.features.sources.feeds import Feed
 from fbtasks.queue.operations.queues import list_queues
+from fbtasks.queue.operations.workers import list_workers
 from fbtasks.system.showing import count
 
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
@@ -55,7 +56,7 @@ def apply(command: Command, wait: float, disconnect: bool, existing: bool) -> No
         )
     command.answer(done, "\n".join(lines))
     if done.unsettled and not command.as_json:
-        say(showing.older(done.unsettled, "To wait for it: --wait SECONDS; to end it: --disconnect."), err=True)
+        say(showing.older(done.unsettled, showing.WAIT, list_workers(command.database)), err=True)
     raise_problems(done.problems, as_json=command.as_json)
     sys.exit(1 if done.unsettled and (wait or disconnect) else 0)
 
@@ -74,7 +75,7 @@ def diff(command: Command, check: bool) -> None:
 
 def _tell_older(command: Command) -> None:
     if found := command.database.use(source_service.older_writers):
-        say(showing.older(found, showing.END_THEM), err=True)
+        say(showing.older(found, showing.END_THEM, list_workers(command.database)), err=True)
 
 
 def _nothing_to_do(found: service.Applied) -> str:
@@ -139,9 +140,9 @@ def drop(command: Command, names: tuple[str, ...], yes: bool) -> None:
         lines.append(f"{each.name} ({each.id}): " + ("gone." if each.gone else "notes nothing more, and goes later."))
         if each.tasks:
             lines.append("  Tasks of it run. When they have ended, drop it again.")
-        if each.connections:
-            lines.append("  These may still fire its trigger. When they have ended, drop it again:")
-            lines += showing.connections(each.connections)
+    if still := {connection.id: connection for each in dropped for connection in each.connections}:
+        lines.append("Connections that may still fire a trigger of these. When they have ended, drop them again:")
+        lines += showing.connections(still.values(), list_workers(command.database))
     command.answer({"dropped": dropped}, "\n".join(lines))
     for name in sorted(code & {each.name for each in dropped}):
         say(f"Note: the app still defines {name}, and the next apply makes it anew.", err=True)

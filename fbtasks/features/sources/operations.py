@@ -20,6 +20,7 @@ from fbtasks.features.sources.store.subscriptions import KEPT, MANY, Backlog, Lo
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
 from fbtasks.queue.holds import Hold, gate, let_in
+from fbtasks.queue.register import processes
 from fbtasks.system.showing import count
 
 
@@ -184,7 +185,7 @@ def find_problems(session: Session, asked: Asked, feeds: Collection[Feed]) -> It
     if found := older_writers(session):
         from fbtasks.features.sources.showing import END_THEM, older
 
-        yield Problem(older(found, END_THEM), is_wrong=False, id="older-writers")
+        yield Problem(older(found, END_THEM, processes.workers(session)), is_wrong=False, id="older-writers")
 
 
 def _open_for(asked: Asked, name: str) -> float:

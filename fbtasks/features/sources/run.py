@@ -35,7 +35,7 @@ class FedInvocation(Invocation):
     def calls(self, run: Run) -> Calls:
         """One call after the other. Of a transactional task those before a failed one are kept."""
         try:
-            given, kwargs = load(self._task.app, run.claim)
+            given, kwargs, _ = load(self._task.app, run.claim)
             if kwargs:
                 raise SerializationError(
                     f"the task {self._task.name!r} takes changes or events, and no argument {next(iter(kwargs))!r}."

@@ -12,6 +12,7 @@ from fbtasks.features.sources.managing import Connection, Step
 from fbtasks.features.sources.operations import LoadedSource, SourceRow
 from fbtasks.queue.results import QueueRow
 from fbtasks.system.showing import count, span
+from fbtasks.tasks.call import WorkerRow
 
 
 def _state(row: SourceRow) -> str:
@@ -111,20 +112,31 @@ def steps(found: Iterable[Step], *, done: bool) -> list[str]:
     ]
 
 
-END_THEM: Final = "Restart the programs that have them."
+END_THEM: Final = "Restart the programs that have {}."
+WAIT: Final = "To wait for {0}: --wait SECONDS; to end {0}: --disconnect."
 
 
-def older(found: Sequence[Connection], remedy: str) -> str:
+def older(found: Sequence[Connection], remedy: str, workers: Iterable[WorkerRow]) -> str:
     """Returns what is to be said of connections that are older than a trigger."""
-    what = f"{count(len(found), 'connection')} older than a trigger"
-    goes_on = "until it ends, what it prepared before may go on without that trigger"
-    return "\n".join([f"{what}; {goes_on}. {remedy}", *connections(found)])
+    they, them, end = ("it", "it", "ends") if len(found) == 1 else ("they", "them", "end")
+    goes_on = f"until {they} {end}, what {they} prepared before may go on without that trigger"
+    what = f"{count(len(found), 'connection')} older than a trigger; {goes_on}. {remedy.format(them)}"
+    return "\n".join([what, *connections(found, workers)])
 
 
-def connections(found: Iterable[Connection]) -> list[str]:
-    """Returns a line for each connection."""
+def connections(found: Iterable[Connection], workers: Iterable[WorkerRow]) -> list[str]:
+    """Returns a line for the connections of each process.
+
+    A server says which program that is; of the embedded engine, whose processes see each other, one of *workers* is
+    known by its pid.
+    """
+    names: dict[int | None, str] = {row.pid: f"worker {row.name}" for row in workers if row.alive}
+    processes: dict[tuple[int | None, str, str | None, str | None], list[Connection]] = {}
+    for each in found:
+        address = each.address and each.address.partition("/")[0]  # without its port
+        processes.setdefault((each.pid, each.user, each.program, address), []).append(each)
     return [
-        f"  {each.id}: {each.user}, {each.program or 'unknown program'}, pid {each.pid}, since {stamp(each.since)}"
-        + (f", from {each.address}" if each.address else "")
-        for each in found
+        f"  {', '.join(str(each.id) for each in several)}: {user}, {program or names.get(pid, 'unknown program')}, "
+        f"pid {pid}, since {stamp(min(each.since for each in several))}" + (f", from {address}" if address else "")
+        for (pid, user, program, address), several in processes.items()
     ]

@@ -13,7 +13,7 @@ from fbtasks.features.workflows.node_result import NodeResult, revoke_all
 from fbtasks.queue.notify.outcomes import Wait, look
 from fbtasks.states import State
 from fbtasks.system import checks
-from fbtasks.system.showing import count, sentence
+from fbtasks.system.showing import count, ending
 from fbtasks.tasks.celery_words import AnswersCelery
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class GroupResult(NodeResult, AnswersCelery):
             have = "has" if len(late) == 1 else "have"
             raise ResultTimeout(
                 f"{len(late)} of {count(len(tasks), 'task')} {have} not ended after {count(timeout, 'second')}. The "
-                f"first of them is task {late[0].id}: {sentence(late[0]._tell())}"
+                f"first of them is task {late[0].id}: {ending(late[0]._tell())}"
             )
         ended = {id(task): _ended(task, wait, propagate) for task, wait in zip(tasks, waits, strict=True)}
         return self._values(ended)

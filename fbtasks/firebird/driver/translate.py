@@ -108,10 +108,7 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
             "restore that was cut has left it."
         )
     if codes & _NO_BACKUP:
-        return StatementRefused(
-            f"{where}: the file is no backup, or not a whole one ({text}). Use another one. A database file is none: "
-            "it is used as it is."
-        )
+        return StatementRefused(f"no backup, or not a whole one ({text})")
     if codes & _LIBRARY and (advice := libraries.explain()):
         return EngineError(advice)
     if connecting and codes & _CHARSET:
@@ -215,6 +212,11 @@ def is_read_only(error: BaseException | None) -> bool:
 def was_cancelled(error: BaseException) -> bool:
     """Whether *error* says that the statement was cancelled, or took longer than its timeout."""
     return not _CANCELLED.isdisjoint(getattr(error, "gds_codes", None) or ())
+
+
+def is_no_backup(error: BaseException | None) -> bool:
+    """Whether *error*, or what led to it, says that what is restored is no backup, or not a whole one."""
+    return _has(error, _NO_BACKUP)
 
 
 def is_wrong_text(error: BaseException | None) -> bool:

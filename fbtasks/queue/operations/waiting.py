@@ -16,6 +16,7 @@ from fbtasks.queue.operations.pausing import how_to_resume, paused_names
 from fbtasks.queue.operations.queues import QueueRow, described
 from fbtasks.queue.register import processes
 from fbtasks.states import State
+from fbtasks.system.checks import did_you_mean
 from fbtasks.system.showing import count
 from fbtasks.tasks.call import TaskRow, WorkerRow
 
@@ -48,10 +49,10 @@ def look(database: Database, session: Session, row: TaskRow) -> tuple[list[str],
     return [names[hold] for hold in held], dead + list(_why(session, row, queue, told)), facts
 
 
-def tell(database: Database, task: str) -> str:
+def tell(database: Database, task: str, app_path: str) -> str:
     """Says what is known of a task that has not ended, in a sentence without a full stop.
 
-    A user of a server who may only enqueue is told the state.
+    A user of a server who may only enqueue is told the state. *app_path* is what names the app behind ``-A``.
     """
 
     def read(session: Session) -> str:
@@ -70,7 +71,7 @@ def tell(database: Database, task: str) -> str:
             pass
         return f"it is {found[0].name.lower()}"
 
-    return database.use(read)
+    return database.use(read).replace("-A MODULE", f"-A {app_path}")
 
 
 def _told(row: TaskRow, waits_for: list[str], why: list[str]) -> str:
@@ -131,15 +132,16 @@ def _parked(session: Session, row: TaskRow) -> Iterator[str]:
         return
     needed = [name for (name,) in session.read("needs", row.id)]
     lacking = [name for name in needed if name not in processes.features(session)]
-    known = row.name in processes.task_names(session)
+    known = processes.task_names(session)
     start = f"fbtasks worker -A MODULE -Q {row.queue}"
     if lacking:
         yield (
             f"it needs the feature {lacking[0]}, which no worker has, and it is parked. Start one of an app that has "
             f"it: {start}"
         )
-    elif not known:
-        yield f"no worker knows a task of this name, and it is parked. Start one of an app that has it: {start}"
+    elif row.name not in known:
+        meant = did_you_mean(row.name, known)
+        yield f"no worker knows a task of this name, and it is parked.{meant} Start one of an app that has it: {start}"
     elif lacked := [name for name in needed if row.error_msg == f"it needs the feature {name}"]:  # of codec.py
         yield (
             f"a worker took it that lacks the feature {lacked[0]}, and it is parked. One that has it takes it in a "

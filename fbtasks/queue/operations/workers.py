@@ -31,6 +31,8 @@ class Health:
 
     workers: int
     """How many workers are alive."""
+    served: list[str]
+    """The queues that workers serve which are alive."""
     unserved: list[str]
     """Queues that no worker serves, and that have ready or held tasks, or for which changes or events wait."""
     unknown: list[tuple[str, str, str]]
@@ -55,7 +57,8 @@ class Health:
         if self.copy is not None:
             yield Problem(self.copy, id="identity")
         for queue in self.unserved:
-            yield Problem(f"no worker serves it (fbtasks worker -A MODULE -Q {queue})", f"queue {queue}", id="unserved")
+            move = f".{did_you_mean(queue, self.served)} To move its tasks: fbtasks move --from {queue} --to QUEUE"
+            yield Problem(f"no worker serves it{move if self.served else ''}", f"queue {queue}", id="unserved")
         for queue, name, meant in self.unknown:
             said = f"no worker knows a task named {name}{meant} (fbtasks inspect parked)"
             yield Problem(said, f"queue {queue}", id="parked-names")
@@ -116,6 +119,7 @@ class Look:
         }
         return Health(
             workers=len(self.alive),
+            served=sorted(self.serving),
             unserved=sorted(self.asked.waiting - self.serving.keys()),
             unknown=unknown_names(self._session, State.PARKED),
             overdue={queue: age for queue, age in ages.items() if age > self.asked.max_age},

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.run.interrupts import TaskStopped
+from fbtasks.system.showing import sendable
 from fbtasks.tasks.request import current_request
 from fbtasks.timing import Quiet
 from fbtasks.worker.logs.stream import Stream, identities, takes_more
@@ -226,7 +227,6 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """*record* as JSON, without what it does not have."""
-        task_id, task_name = _task_of(record)
         entry = {
             "time": datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "level": record.levelname,
@@ -234,16 +234,17 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             "worker": self._worker,
             "pid": record.process,
-            "task_id": task_id,
-            "task_name": task_name,
+            **_task_of(record),
+            **_span(),
             "traceback": _trace(record, self),
             "stack": record.stack_info,
         }
-        return json.dumps({name: value for name, value in entry.items() if value is not None}, default=str)
+        found = {name: sendable(value) if isinstance(value, str) else value for name, value in entry.items()}
+        return json.dumps({name: value for name, value in found.items() if value is not None}, default=str)
 
 
 class TaskFilter(logging.Filter):
-    """Adds to each record ``task_id`` and ``task_name``, for the formats of an application that logs by itself.
+    """Adds ``task_id``, ``task_name`` and ``task_try`` to each record, for the formats of an application.
 
     They are those of the task that runs where the line is logged, and "-" outside of one. What the record has already
     of these names stays.
@@ -251,18 +252,26 @@ class TaskFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Lets every record pass."""
-        task_id, task_name = _task_of(record)
-        record.__dict__.setdefault("task_id", task_id or "-")
-        record.__dict__.setdefault("task_name", task_name or "-")
+        for name, value in _task_of(record).items():
+            record.__dict__.setdefault(name, value or "-")
         return True
 
 
-def _task_of(record: logging.LogRecord) -> tuple[str | None, str | None]:
-    """Id and name of the task that *record* was logged in, or else speaks of."""
+def _task_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Id and name of the task that *record* was logged in, or else speaks of, and which try it is."""
     request = current_request()
     if request is not None:
-        return request.id, request.task
-    return getattr(record, "task_id", None), getattr(record, "task_name", None)
+        return {"task_id": request.id, "task_name": request.task, "task_try": request.retries + 1}
+    return {name: getattr(record, name, None) for name in ("task_id", "task_name", "task_try")}
+
+
+def _span() -> dict[str, str]:
+    """The ids of OpenTelemetry's current span, where the program has imported it."""
+    current = getattr(sys.modules.get("opentelemetry.trace"), "get_current_span", None)
+    context = None if current is None else current().get_span_context()
+    if context is None or not context.is_valid:
+        return {}
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
 
 def _trace(record: logging.LogRecord, formatter: logging.Formatter) -> str | None:

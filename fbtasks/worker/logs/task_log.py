@@ -91,7 +91,8 @@ def _say(level: int, claim: Claim, text: str, *arguments: object, trace: str = "
     name = claim.name if claim.task_id is None else f"{claim.name}, {claim.task_id}"
     arguments = (claim.id, name, *arguments)
     record = logger.makeRecord(logger.name, level, __file__, 0, f"Task %d (%s) {text}", arguments, None)
-    record.__dict__ |= {"task_id": claim.task_id or str(claim.id), "task_name": claim.name}
+    task_id = claim.task_id or str(claim.id)
+    record.__dict__ |= {"task_id": task_id, "task_name": claim.name, "task_try": claim.try_count + 1}
     record.exc_text = shorten(trace.rstrip(), LONGEST_TRACE, "\n  ... (cut here) ...\n") or None
     logger.handle(record)
 

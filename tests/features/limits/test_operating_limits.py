@@ -513,7 +513,7 @@ def test_the_commands_say_what_they_do(app, url, capsys, monkeypatch, stopped):
     )
     assert re.search(r"^WAITS FOR +ordered:move \(for \d", run("inspect", "task", second.id), re.MULTILINE)
     assert run("health", code=1) == (
-        "queue default: no worker serves it (fbtasks worker -A MODULE -Q default)\n"
+        "queue default: no worker serves it\n"
         f"limit ordered:move: a key is closed since task {first.id} failed; tasks that wait behind it: 1. Retry that "
         f"task, or pass it by: fbtasks limits resume ordered:move --task {first.id}\n"
         "no worker is alive (fbtasks worker -A MODULE)\n"

@@ -876,7 +876,7 @@ def test_what_cannot_be_polled_is_said_when_it_is_deployed(app, handler):
     assert found == {
         "INBOX_VIEW": "rows of 'INBOX_VIEW' cannot be polled: it is a view, which has no changes of its own. Name the "
         "table behind it.",
-        "INBOXX": "the database has no table 'INBOXX'. Did you mean 'INBOX' or 'INBOX_VIEW'?",
+        "INBOXX": "the database has no table 'INBOXX'. Did you mean 'INBOX'?",
         "handle": "the table 'INBOX' has no column 'CREATED'.",
     }
     assert states(app) == []

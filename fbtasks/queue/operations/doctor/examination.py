@@ -8,8 +8,7 @@ from contextlib import closing
 from fbtasks.database.database import Database
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations.doctor import engine, work
-from fbtasks.queue.operations.doctor.finding import Finding, Level, run
-from fbtasks.system.showing import split_remedy
+from fbtasks.queue.operations.doctor.finding import Finding, Level, error, finding, run
 
 
 def examine(database: Database, *, fix: bool = False) -> list[Finding]:
@@ -24,7 +23,7 @@ def _examine(database: Database, *, fix: bool) -> Iterator[Finding]:
     try:
         session = database.open_as_it_is()
     except FBTasksError as refused:
-        yield Finding("connection", Level.ERROR, *split_remedy(str(refused)))
+        yield finding("connection", error(str(refused)))
         return
     with closing(session):
         about = engine.Engine(database, session)

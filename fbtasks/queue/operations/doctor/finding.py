@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -12,6 +13,8 @@ from fbtasks.errors import DatabaseUnavailable
 from fbtasks.system.showing import brief, split_remedy
 
 T = TypeVar("T")
+_LEADS: Final = re.compile(r"(.*[.?]) ([^.?]+)")
+"""Sentences, and behind them what leads to a command: ``To move its tasks``."""
 Repair = Callable[[], str]
 """Repairs something, and returns what it has done."""
 
@@ -69,12 +72,16 @@ def run(checks: Checks[T], about: T, *, fix: bool) -> Iterator[Finding]:
         except Exception as failed:  # noqa: BLE001  # of features of other distributions too
             said = [note(f"it could not be checked: {type(failed).__name__}: {brief(failed)}")]
         for each in [each for each in said if each.level] or said:
-            yield _finding(each.id or name, each, fix=fix)
+            yield finding(each.id or name, each, fix=fix)
 
 
-def _finding(name: str, said: Said, *, fix: bool) -> Finding:
-    text, remedy = split_remedy(said.text)
-    remedy = said.remedy or remedy
+def finding(name: str, said: Said, *, fix: bool = False) -> Finding:
+    """Returns the finding of what a check has *said*, repaired with *fix*."""
+    text, command = split_remedy(said.text)
+    remedy = said.remedy or command
+    if command and not said.text.endswith(")") and (led := _LEADS.fullmatch(text)):
+        text = led[1].removesuffix(".")
+        remedy = command if led[2] == "Run" else f"{led[2]}: {command}"
     if said.repair is not None and fix:
         try:
             return Finding(name, Level.OK, said.repair(), fixed=True)
@@ -82,4 +89,4 @@ def _finding(name: str, said: Said, *, fix: bool) -> Finding:
             text = f"{text}; it could not be repaired: {brief(failed)}"
     elif said.repair is not None:
         remedy = "fbtasks doctor --fix"
-    return Finding(name, said.level, text.removesuffix(". Run"), remedy)
+    return Finding(name, said.level, text, remedy)

@@ -1,0 +1,54 @@
+"""Tells middlewares what becomes of a run: their observe_run is under way from its begin until its end is known."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from fbtasks.tasks.request import Reports, Request, running
+
+if TYPE_CHECKING:
+    from fbtasks.run.runner import Runner
+
+logger = logging.getLogger(__name__)
+
+
+class observed(running):  # noqa: N801  # as the class that it derives from
+    """As :class:`running`; for the block, the generators that observe_run returns wait at their ``yield``."""
+
+    __slots__ = ("_request", "_runner", "_waiting")
+
+    def __init__(self, runner: Runner, request: Request, reports: Reports, number: int) -> None:
+        super().__init__(request, reports, number)
+        self._request = request
+        self._runner = runner
+        self._waiting: list[tuple[str, Generator[None, Any, None]]] = []
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        for owner, function, _ in self._runner.app.middlewares.observe:
+            generator = function(self._request)
+            if self._goes_on(owner, next, generator):
+                self._waiting.append((owner, generator))
+
+    def __exit__(self, *raised: object) -> None:
+        """Sends them what is tried again, and what has failed. A StopIteration brings it, but of a call in between."""
+        error = raised[1]
+        end = (error.value.retried, error.value.failed) if isinstance(error, StopIteration) else ((), ())
+        for owner, generator in reversed(self._waiting):
+            if not isinstance(error, StopIteration | None) or self._goes_on(owner, generator.send, end):
+                self._goes_on(owner, generator.close)
+        super().__exit__()
+
+    def _goes_on(self, owner: str, step: Callable[..., Any], *values: Any) -> bool:
+        """Takes a step of a generator. Returns whether it waits for another one. What it raises is logged."""
+        try:
+            self._runner.here(step, *values)
+        except StopIteration:
+            return False
+        except BaseException:  # SystemExit is no reason to run the task again
+            text = "observe_run of the middleware %s raised; the outcome of %s stands."
+            logger.exception(text, owner, self._request.task)
+            return False
+        return True
