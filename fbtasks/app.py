@@ -20,6 +20,7 @@ from fbtasks.feature import Feature, Features
 from fbtasks.features.limits import Limits
 from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, QueueLimits
 from fbtasks.features.limits.options import BatchedTask, LimitedTask
+from fbtasks.features.metrics import Metrics
 from fbtasks.features.progress import Progress
 from fbtasks.features.progress.definition import ReportedResult, ReportingTask
 from fbtasks.features.queues import Queues
@@ -31,6 +32,7 @@ from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, EventSource, event_name
 from fbtasks.features.sources.task import FedTask, FedTaskOptions
+from fbtasks.features.web import Web
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
 from fbtasks.features.workflows.group_result import Groups
@@ -59,7 +61,9 @@ R = TypeVar("R")
 M = TypeVar("M")
 T = TypeVar("T", covariant=True)
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
-FEATURES: Final[tuple[type[Feature], ...]] = (Queues, Limits, Workflows, Schedules, Progress, Sources, Celery)
+FEATURES: Final[tuple[type[Feature], ...]] = (
+    Queues, Limits, Workflows, Schedules, Progress, Sources, Celery, Web, Metrics
+)  # fmt: skip
 """The features of this distribution, in the order in which they are asked: an app has all of them, unless it says."""
 
 

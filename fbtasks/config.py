@@ -83,6 +83,8 @@ class Settings:
     """Connections that the app keeps at most."""
     pool_timeout: Annotated[float, partial(checks.seconds, zero=False)] = 10.0
     """Seconds to wait for one of them."""
+    statistics: Annotated[bool, checks.flag] = True
+    """Whether workers write down, for dashboards, what became of tasks by the minute, and tries that failed."""
     always_eager: Annotated[bool, checks.flag] = False
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None

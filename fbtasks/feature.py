@@ -2,7 +2,8 @@
 
 The core calls the members of :class:`Feature` and knows none of them by name. A feature is a folder with the same files
 as any other: ``__init__`` (its :class:`Feature`), ``definition`` (what users write), ``schema`` (its SQL), ``store``
-(the calls of that), ``operations`` (what operators do), ``duty`` (what a worker does now and then), ``commands``.
+(the calls of that), ``operations`` (what operators do), ``duty`` (what a worker does now and then), ``commands``,
+``sheets`` (what dashboards show).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Worker(Protocol):
 
     turn: HostLock
     """To be held around a transaction that changes rows which many workers change."""
+    turned_at: float
+    """The monotonic time at which its loop last began to wait for something to do; ``math.inf``: it has not begun."""
 
     @property
     def queues(self) -> Sequence[str]:
@@ -63,7 +66,10 @@ class Worker(Protocol):
         """How it works: its name, its pool, and what the command line says to features."""
 
     def busy(self) -> list[Claim]:
-        """The claims that run."""
+        """The claims that run; for any thread. None is told of the pool ``solo``."""
+
+    def is_serving(self) -> bool:
+        """Whether it claims tasks: it has begun, the database is there, and it is not to end. For any thread."""
 
 
 class Duty:

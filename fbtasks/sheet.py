@@ -7,13 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
+from fbtasks.errors import ConfigurationError
 from fbtasks.states import State
+from fbtasks.system import checks
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.firebird.session import Session
+
+MOST: Final = 1000
+"""Up to which number what a sheet shows is counted, so that no page costs more."""
+SHOWN: Final = 50
+"""Rows of a table of a detail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,8 @@ class Line:
     """What is wrong with it, as a sentence without a full stop; empty: nothing."""
     actions: Sequence[str] = ()
     """Those of the sheet's actions that can be taken now."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """What fields of these are filled in with, by the names of the fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +78,7 @@ class Graph:
     arrows: Sequence[tuple[int, int]]
     """From the node of one id to that of another."""
     left_out: int = 0
-    """How many nodes there are beside these."""
+    """How many nodes there are beside these, at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +102,7 @@ class Field:
     kind: str = "text"
     """``text``, ``number`` or ``flag``."""
     value: str = ""
-    """What it is filled in with."""
+    """What it is filled in with, unless the line says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +126,19 @@ class Sheet:
 
     name: str
     """In URLs: ``limits``."""
-    title: str
-    """In the menu: ``Limits``."""
+    title: str = ""
+    """In the menu: ``Limits``. Empty: there is no list, and it only tells of tasks."""
     empty: str = "There are none."
     """What is said of an empty list."""
     actions: Mapping[str, Act] = {}
     """By their names in URLs."""
 
-    def lines(self, session: Session, after: str | None, most: int) -> Sequence[Line]:
-        """Returns up to *most* lines behind the one with the key *after*, in the order of their keys."""
-        raise NotImplementedError
+    def lines(self, session: Session, after: str | None, most: int) -> Sequence[Line]:  # noqa: ARG002
+        """Returns up to *most* lines behind the one with the key *after*; None: the first ones.
+
+        They are in an order of the sheet's own. Fewer than *most* are the last ones.
+        """
+        return ()
 
     def detail(self, session: Session, key: str) -> Detail | None:
         """Returns what there is to show of one; None: there is none."""
@@ -135,3 +148,40 @@ class Sheet:
     def of_task(self, session: Session, task: int) -> Mapping[str, Any]:  # noqa: ARG002
         """Returns cells for the page of a task, such as its workflow. Empty: it has nothing to do with the task."""
         return {}
+
+
+def behind(keys: Sequence[str], after: str | None, most: int) -> Sequence[str]:
+    """Returns up to *most* of *keys* behind *after*; where that is gone, from the first one on."""
+    at = keys.index(after) + 1 if after in keys else 0
+    return keys[at : at + most]
+
+
+def counted(number: int, most: int, *, more: bool = False) -> int | str:
+    """Returns the cell of a *number*, of which one above *most* stands for all above. *more*: not all was counted."""
+    return f"{min(number, most):,} or more" if more or number > most else number
+
+
+def task_cells(id: int, name: str, state: State, since: datetime | None) -> dict[str, object]:
+    """Returns the first cells of a table of tasks."""
+    return {"Task": TaskRef(id, name), "State": state.name.lower(), "Since": since}
+
+
+def given(values: Mapping[str, str], name: str) -> str | None:
+    """Returns what the field *name* was filled in with; None: it was left empty."""
+    return values.get(name, "").strip() or None
+
+
+def needed(values: Mapping[str, str], name: str) -> str:
+    """Returns what the field *name* was filled in with. Raises :class:`ConfigurationError` when it was left empty."""
+    found = given(values, name)
+    if found is None:
+        raise ConfigurationError(f"{name} is empty: fill it in.")
+    return found
+
+
+def whole_number(values: Mapping[str, str], name: str) -> int | None:
+    """Returns the number in the field *name*; None: it was left empty. Raises :class:`ConfigurationError`."""
+    found = given(values, name)
+    if found is not None and not (found.isascii() and found.isdecimal() and len(found) < 19):
+        raise ConfigurationError(f"{name} {checks.shown(found)} must be a whole number.")
+    return None if found is None else int(found)

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from fbtasks import FBTasks
-from fbtasks.cli.options import Command, Seconds, announce, command, json_argument
-from fbtasks.cli.output import failure, print_json, say
+from fbtasks.cli.options import Command, Seconds, announce, command
+from fbtasks.cli.output import print_json, say
 from fbtasks.errors import (
     ConfigurationError,
     DuplicateTask,
@@ -31,7 +31,8 @@ from fbtasks.queue import results
 from fbtasks.queue.operations.tasks import find_number
 from fbtasks.queue.register.processes import task_names
 from fbtasks.states import State
-from fbtasks.system.checks import did_you_mean
+from fbtasks.system.checks import did_you_mean, json_argument
+from fbtasks.system.showing import failure
 from fbtasks.tasks.call import Stored
 from fbtasks.tasks.options import task_name
 

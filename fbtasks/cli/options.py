@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -160,17 +159,6 @@ def announce(app: FBTasks, indent: str = "") -> FBTasks:
     """Makes *app* print on the standard error what it creates. Returns it."""
     app.database.tell = lambda text: say(f"{indent}{text}", err=True)
     return app
-
-
-def json_argument(text: str, like: T, what: str) -> T:
-    """Returns the list or the object, as *like* is, that the JSON of an option has."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{what} {text!r} is not JSON: {error}.") from None
-    if not isinstance(value, type(like)):
-        raise ConfigurationError(f"{what} {text!r} must be a JSON {'list' if isinstance(like, list) else 'object'}.")
-    return value
 
 
 def since_time(text: str | None) -> datetime | None:

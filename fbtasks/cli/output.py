@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from fbtasks.system.showing import kind_of, span
+from fbtasks.system.showing import span
 
 T = TypeVar("T")
 WIDE: Final = "fbtasks.wide"
@@ -134,8 +134,3 @@ def stamp(moment: datetime | None) -> str | None:
 def since(moment: datetime | None) -> str:
     """Returns how long it has lasted since then, in one short word."""
     return "" if moment is None else span(max(0.0, (datetime.now(UTC) - moment).total_seconds()))
-
-
-def failure(error_type: str | None, message: str | None) -> str:
-    """Returns an exception as Python names it: its type and its message."""
-    return ": ".join(part for part in (kind_of(error_type or ""), message) if part)

@@ -132,6 +132,9 @@ def worker(
             # For child processes, and the programs that tasks start.
             os.environ[URL_VARIABLE] = app.settings.url.reveal()
         app.load()
+    given = {name: value for name, value in of_features.items() if value is not None}
+    for option in given:
+        app.features[option.partition("_")[0]]  # raises where the app has no such feature
     refuse_green_threads()
     served = app.queues_served()
     shares = dict.fromkeys(served, Share()) if queues is None else parse_shares(queues, served)
@@ -144,7 +147,7 @@ def worker(
         burst=burst,
         grace=grace,
         lease=lease,
-        of_features={name: value for name, value in of_features.items() if value is not None},
+        of_features=given,
     )
     children = ChildOptions(
         max_tasks=max_tasks_per_child,

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from click import IntRange
+
 from fbtasks.cli.commands import Table
 
-WORKER_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {}
-"""Options of ``fbtasks worker`` that are for a feature (``worker.options.of_features``): what click is told of each."""
+WORKER_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--metrics-host": {"metavar": "ADDRESS", "help": "Where to serve them; default: 127.0.0.1."},
+    "--metrics-port": {
+        "metavar": "PORT",
+        "type": IntRange(0, 65_535),
+        "help": "Serve metrics and probes over HTTP at this port; 0: at any that is free.",
+    },
+}
+"""Options of ``fbtasks worker`` that are for a feature (``worker.options.of_features``): what click is told of each.
+
+The first word of each is the name of its feature.
+"""
 COMMANDS: Final[Table] = {
     "": {
         "limits": "Operate the limits of tasks: list and change them, and open keys that a failure closed.",
@@ -23,6 +35,9 @@ COMMANDS: Final[Table] = {
         "limits reset": "Go by what the code says again.",
         "limits resume": "Go on with a key that a failed task has closed; that task stays failed.",
     },
+    "fbtasks.features.metrics.commands": {
+        "metrics": "Serve the metrics of the database to Prometheus.",
+    },
     "fbtasks.features.workflows.commands": {
         "inspect workflow": "The workflow of a task or a group, as a tree.",
     },
@@ -33,6 +48,9 @@ COMMANDS: Final[Table] = {
         "schedules set": "Say when a task is called, or with what, instead of the code.",
         "schedules run": "Enqueue their tasks once, now, and print the ids.",
         "schedules remove": "Delete schedules; what they have enqueued stays.",
+    },
+    "fbtasks.features.web.commands": {
+        "web": "Serve the dashboard: what the queue holds and has done, in a browser.",
     },
     "fbtasks.features.sources.commands": {
         "inspect sources": "What feeds tasks from the database, and what waits, runs and stands still.",

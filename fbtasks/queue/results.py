@@ -74,6 +74,14 @@ class QueueRow:
         """How many of its tasks have not ended."""
         return self.waiting + self.running
 
+    def waited(self, now: datetime) -> float | None:
+        """Seconds for which a task that is ready has waited for a worker. None: none is, or the queue is not open.
+
+        In a queue that is open at some times alone nothing waits for a worker before it opens.
+        """
+        since = self.waiting_since
+        return (now - max(since, self.opens or since)).total_seconds() if since is not None and self.is_open else None
+
     @property
     def says_something(self) -> bool:
         """Whether there is more to say of it than that it is there."""
@@ -156,6 +164,13 @@ def find(session: Session, task: int) -> TaskRow | None:
         if rows:
             return _task(rows[0])
     return None
+
+
+def find_all(session: Session, tasks: Sequence[int], *, live: bool) -> dict[int, TaskRow]:
+    """Those of *tasks* that live, or those that have finished, by their ids."""
+    numbers = ",".join(str(int(task)) for task in tasks)
+    rows = session.read("live" if live else "finished", more=f" T.ID IN ({numbers})") if tasks else []
+    return {row[0]: _task(row) for row in rows}
 
 
 def answering(session: Session, task: int) -> int:

@@ -169,7 +169,8 @@ class Run:
         failed = describe_exception(error)
         request = part.request
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
-        outcome = Requeue(Reason.RETRY, delay, f"{kind_of(failed.error_type)}: {failed.message}", failed.error_type)
+        said = f"{kind_of(failed.error_type)}: {failed.message}"
+        outcome = Requeue(Reason.RETRY, delay, said, failed.error_type, traceback=failed.traceback)
         raised = Raised(replace(request, connection=None), error, failed.traceback)
         return self.ended(part, outcome)._replace(retried=(raised,))
 

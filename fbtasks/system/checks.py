@@ -6,16 +6,18 @@ or refuses it with a message that says what is wanted.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta, tzinfo
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.timing import LONGEST
 
 Check = Callable[[str, Any], Any]
+T = TypeVar("T")
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
 
 
@@ -210,3 +212,18 @@ def did_you_mean(word: object, known: Iterable[str], least: float = _LIKE) -> st
     least = max(least, max(likeness.values(), default=0.0) - _NEARLY)
     close = sorted((each for each in likeness if likeness[each] >= least), key=likeness.__getitem__, reverse=True)[:3]
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def json_argument(text: str, like: T, what: str) -> T:
+    """Returns the list or the object, as *like* is, that the JSON of an option has.
+
+    Raises :class:`ConfigurationError`.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{what} {shown(text)} is not JSON: {error}.") from None
+    if not isinstance(value, type(like)):
+        kind = "list" if isinstance(like, list) else "object"
+        raise ConfigurationError(f"{what} {shown(text)} must be a JSON {kind}.")
+    return value

@@ -77,6 +77,11 @@ def kind_of(error_type: str) -> str:
     return error_type.removeprefix("builtins.").removeprefix("fbtasks.errors.")
 
 
+def failure(error_type: str | None, message: str | None) -> str:
+    """Returns an exception as Python names it: its type and its message."""
+    return ": ".join(part for part in (kind_of(error_type or ""), message) if part)
+
+
 def span(seconds: float) -> str:
     """Returns a duration in one short word."""
     for limit, unit, size in ((1, "ms", 0.001), (120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):

@@ -266,6 +266,7 @@ class Requeue:
     error_type: str = ""
     extra: Extra | None = None
     """What of it goes back. None: all of it."""
+    traceback: str = ""
 
 
 RELEASED: Final = Requeue(Reason.RELEASE)

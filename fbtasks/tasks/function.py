@@ -68,6 +68,11 @@ class Parameters:
         with suppress(ValueError):  # a function written in C that does not tell its parameters
             self._signature = inspect.signature(function)
 
+    @property
+    def all(self) -> list[inspect.Parameter]:
+        """Those that a call gives; none when the function does not tell."""
+        return [] if self._signature is None else [*self._signature.parameters.values()][len(self._first) :]
+
     def take(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether the function can be called with these arguments, as far as it tells."""
         try:
@@ -89,7 +94,7 @@ class Parameters:
 
     def _why(self, kwargs: Mapping[str, Any], error: TypeError) -> str:
         """Returns why a call does not fit: first that there is no such argument, since another one may lack for it."""
-        parameters = () if self._signature is None else [*self._signature.parameters.values()][len(self._first) :]
+        parameters = self.all
         names = [each.name for each in parameters if each.kind not in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL)]
         unknown = [name for name in kwargs if name not in names]
         if not unknown or any(each.kind is each.VAR_KEYWORD for each in parameters):

@@ -8,6 +8,7 @@ database is away the loop goes on: what runs is held to its limits, and its outc
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ class Loop:
         self._options = options
         self.lease = Lease(app, options)
         self.drain = Drain(options.grace, self.lease.drain)
+        self.turned_at = math.inf
+        self._is_ready = self._listens = False
         self._burst = Burst()
         self.connection = Connection(app.database, self.lease)
         self._waker = Waker()
@@ -77,7 +80,6 @@ class Loop:
             *((event, duty.heard) for duty in self._duties for event in duty.events),
         ):
             self._hearing.setdefault(event, []).append(hear)
-        self._is_ready = self._listens = False
 
     # Its start, and what is asked of it from outside
 
@@ -156,6 +158,10 @@ class Loop:
     def busy(self) -> list[Claim]:
         """The claims that run."""
         return self._executor.busy()
+
+    def is_serving(self) -> bool:
+        """Whether it claims tasks."""
+        return self._is_ready and self.connection.session is not None and not self.drain.begun
 
     # The loop
 
@@ -278,7 +284,9 @@ class Loop:
         return False
 
     def _wait(self) -> None:
-        timeout = max(0.0, min(self._deadlines()) - clock.monotonic())
+        deadline = min(self._deadlines())
+        self.turned_at = clock.monotonic()
+        timeout = max(0.0, deadline - self.turned_at)
         if timeout > 0 or not self._options.burst:
             filenos: list[int] = []
             if not self._outcomes or timeout <= 0:  # else not woken by each outcome

@@ -80,14 +80,15 @@ class Tally(Counter[str]):
 
     def take(self, ended: Iterable[Finished]) -> None:
         """Counts what has ended."""
-        self.update(map(_word, ended))
+        self.update(map(word_of, ended))
 
     def __str__(self) -> str:
         words = enumerate(dict.fromkeys((*_WORDS.values(), *self)))
         return ", ".join(f"{self[word]} {word}" for nth, word in words if nth < _ALWAYS or self[word])
 
 
-def _word(finished: Finished) -> str:
+def word_of(finished: Finished) -> str:
+    """How an outcome is counted: ``succeeded``, or as a feature says."""
     outcome = finished.outcome
     if isinstance(outcome, FeatureOutcome):
         return outcome.word

@@ -374,9 +374,10 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("subscriptions", "drop"): (["two", "--yes"], {}),
         ("subscriptions", "pause"): (["one"], {"changed": ["one"]}),
         ("subscriptions", "resume"): (["one"], {"changed": ["one"]}),
+        ("top",): (["--interval", "0.1"], {"paused_names": []}),
     }
-    # A log, one that prints tables of its own, and one that leaves nothing: integration/test_uninstall.py.
-    without = {("worker",), ("sql",), ("uninstall",)}
+    # A log, what Prometheus reads, tables of its own, and one that leaves nothing: integration/test_uninstall.py.
+    without = {("worker",), ("metrics",), ("sql",), ("uninstall",)}
     for path, command in json_commands():
         if path in without:
             continue

@@ -3,16 +3,18 @@
 import os
 import re
 import secrets
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from support.golden import kept
-from support.sql import execute
+from support.sheets import Shown
+from support.sql import execute, rows
 from support.users import Users
 
-from fbtasks import ResultTimeout
+from fbtasks import FBTasks, FBTasksError, ResultTimeout
 from fbtasks.config import Settings
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
@@ -220,6 +222,39 @@ def people(app, url, request):
     yield found
     for each in found.values():
         each.shared.close()
+
+
+def test_a_viewer_sees_what_dashboards_show_and_takes_no_action(app, url, request):
+    app.limit("one", at_once=1)
+    app.add_periodic(app.task(name="t", limits="one")(lambda: None), every=60)
+    app.on_change("T", insert=True, name="changed")(lambda change: None)
+    execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    app.migrate()
+    end = (app.task(name="u", limits="one")(lambda: None).si() | app.task(name="v")(lambda: None).si()).delay()
+    found = DatabaseURL.parse(url)
+    if SERVER is None:
+        found = replace(found, user="VIEWER")
+        app.database.use(lambda session: grants.grant(session, "viewer", "VIEWER"))
+    else:
+        found = DatabaseURL.parse(request.getfixturevalue("users").add("viewer"))
+    tables = ("QUEUE_TASK", "QUEUE_LIMIT", "QUEUE_SCHEDULE", "QUEUE_SUBSCRIPTION")
+    before = [rows(app, f"SELECT * FROM {table}") for table in tables]
+    values = {"at_once": "2", "rate": "1/s", "task": "1", "cron": "@daily", "every": "60", "args": "[]", "kwargs": "{}"}
+    seen = {}
+    with closing(FBTasks("test", found)) as viewer:
+        for feature in ("limits", "schedules", "workflows", "sources", "progress", "celery"):
+            shown = Shown(viewer, feature)
+            shown.of_task(end.id)
+            seen[feature] = shown.keys(1)
+            for key in seen[feature]:
+                assert shown.detail(key) is not None
+                for act in shown.sheet.actions.values():
+                    with suppress(FBTasksError):
+                        act.do(viewer, key, values)
+    assert {name: len(keys) for name, keys in seen.items() if keys} == dict.fromkeys(
+        ("limits", "schedules", "workflows", "sources"), 1
+    )
+    assert [rows(app, f"SELECT * FROM {table}") for table in tables] == before
 
 
 def test_a_worker_is_told_what_a_task_failed_with_and_reads_no_history(app, people):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from support.listing import tasks_in
 from support.registering import register
-from support.sql import execute, one, table_reads
+from support.sql import execute, one, rows, table_reads
 
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
 from fbtasks.database.schema import migrations
@@ -211,3 +211,21 @@ def test_a_database_is_migrated_once(url):
     assert app.migrate() == []
     assert workers.list_workers(app.database) == []
     app.close()
+
+
+def test_tasks_that_are_put_back_may_begin_one_after_the_other(app, session):
+    """Those with a limit too, which wait for it when their time has come."""
+    app.limit("one", at_once=1)
+    plain = app.task(name="plain", max_retries=0)(lambda: 1 / 0)
+    limited = app.task(name="limited", max_retries=0, limits={"one": None})(lambda: 1 / 0)
+    ids = [int(task.delay().id) for task in (plain, limited, plain, limited)]
+    drain(app)
+    packed = b"".join(b"%019d" % number for number in [ids[0], 4711, *ids[1:]])
+    assert session.call("FBTASKS_OPERATOR.RETRY_MANY", packed, 60_000, 1_000) == 4
+    found = rows(app, "SELECT STATE, START_TIME FROM QUEUE_TASK ORDER BY ID")
+    first = found[0][1]
+    assert found == [(State.SCHEDULED, first + timedelta(seconds=number)) for number in range(4)]
+    assert 55 < one(app, "SELECT DATEDIFF(SECOND FROM QUEUE_NOW() TO MIN(START_TIME)) FROM QUEUE_TASK") <= 60
+    execute(app, "UPDATE QUEUE_TASK SET START_TIME = DATEADD(-1 HOUR TO START_TIME)")
+    drain(app)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE = 11") == 4

@@ -99,7 +99,7 @@ def test_it_lists_what_it_drops_and_asks(project, app):
     assert "has what was not done yet: 1 task." in refused.stderr
     asked = project.run("uninstall", "--discard", input="n\n", check=False)
     assert asked.returncode == 1
-    assert "table: QUEUE_CANCEL, " in asked.stderr
+    assert "table: QUEUE_AUDIT, QUEUE_CANCEL, " in asked.stderr
     assert "Drop all of this, with 1 task, all results and failures?" in asked.stdout
     assert project.run("inspect", "ready").stdout.count("one") == 1
     assert "dropped. All else is as it was." in project.run("uninstall", "--discard", input="y\n").stdout

@@ -16,6 +16,8 @@ from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.features.sources import managing as subscriptions
 from fbtasks.features.sources.store import polling
+from fbtasks.features.web import store as web
+from fbtasks.features.web.duty import Depths, Upkeep
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing, queues
 from fbtasks.queue.operations import tasks as service
@@ -264,6 +266,21 @@ def progress_of_tasks(app):
         session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200)
 
 
+def dashboards(app):
+    app.send_task("ok")
+    drain(app)
+    with app.database.session() as session:
+        Depths()(session)
+        number = web.next_audit(session)
+        for said in ("", "done"):
+            session.run(lambda t, s=said: web.note(t, number, "ann", "pause", "queue mail", s))
+        for table in ("QUEUE_MINUTE", "QUEUE_DEPTH"):
+            execute(app, f"UPDATE {table} SET AT_TIME = DATEADD(-5 HOUR TO AT_TIME)")
+        for tried in (1, 99):
+            session.run(lambda t, n=tried: web.put(t, {}, [web.Tried(n, 1, "retry", "w", 0.0, 0.0, "E", "m", "t")]))
+        Upkeep()(session)
+
+
 def pauses(app):
     app.send_task("ok")
     pausing.pause(app.database, queues=["default"], names=["ok"])
@@ -434,6 +451,6 @@ def _flat(values):
 
 ALL = [
     plain_tasks, extras, failures_and_retries, priorities, scheduled_tasks, workflows, periodic_tasks, limits_of_tasks,
-    limits_of_queues, unique_tasks, batches, changes, events, polls, progress_of_tasks, pauses, rescues,
+    limits_of_queues, unique_tasks, batches, changes, events, polls, progress_of_tasks, dashboards, pauses, rescues,
     messages_of_kombu, results_of_celery, pruning, left_behind,
 ]  # fmt: skip

@@ -11,6 +11,7 @@ HEAVY = {
     "fbtasks.queue.operations.tasks",
     "firebird.driver",
     "kombu",
+    "prometheus_client",
     "rich",
     "json",
     "tomllib",
@@ -23,6 +24,7 @@ HEAVY = {
         (["--help"], set()),
         (["retry", "--help"], {"fbtasks.cli.tasks", "fbtasks.app", "fbtasks.queue.operations.tasks", "json"}),
         (["inspect", "workers", "--help"], {"fbtasks.cli.inspect", "fbtasks.app", "rich"}),
+        (["top", "--help"], {"fbtasks.cli.top", "fbtasks.app", "rich"}),
     ],
 )
 def test_a_command_imports_what_it_needs(command, imported):
@@ -40,5 +42,5 @@ def test_a_command_imports_what_it_needs(command, imported):
         assert HEAVY & modules == set()
         assert commands - imported == {f"fbtasks.cli.{name}" for name in ("main", "commands", "groups", "output")}
     else:
-        assert {"firebird.driver", "kombu", "fbtasks.worker", "tomllib"} & modules == set()
+        assert {"firebird.driver", "kombu", "fbtasks.worker", "prometheus_client", "tomllib"} & modules == set()
         assert ("rich" in modules) == ("rich" in imported)

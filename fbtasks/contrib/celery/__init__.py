@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,9 @@ from fbtasks.feature import Asked, Duty, Every, Feature, Problem, Worker
 from fbtasks.system.showing import count
 
 if TYPE_CHECKING:
-    from fbtasks.contrib.celery.store.messages import Length
+    from fbtasks.contrib.celery.store.messages import QueueLength
     from fbtasks.firebird.session import Session
+    from fbtasks.sheet import Sheet
 
 
 class Celery(Feature):
@@ -32,7 +33,7 @@ class Celery(Feature):
         from fbtasks.contrib.celery.store.messages import COUNTED
 
         queues = [
-            f"{each.queue}: {'more than ' if each.messages > COUNTED else ''}"
+            f"{each.name}: {'more than ' if each.messages > COUNTED else ''}"
             f"{count(min(each.messages, COUNTED), 'message')}, "
             f"{count(each.consumers, 'consumer') if each.consumers else 'no consumer'}"
             for each in _lengths(session, COUNTED + 1)
@@ -45,13 +46,18 @@ class Celery(Feature):
         """Returns which queues have messages, and no consumer."""
         for each in _lengths(session, 1):
             if each.messages and not each.consumers:
-                what = f"queue {each.queue} of Celery"
+                what = f"queue {each.name} of Celery"
                 yield Problem("it has messages, and no consumer", what, is_wrong=False, id="no-consumer")
 
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns the list of Celery's queues."""
+        from fbtasks.contrib.celery.sheets import CelerySheet
 
-def _lengths(session: Session, most: int) -> list[Length]:
+        return [CelerySheet()]
+
+
+def _lengths(session: Session, most: int) -> list[QueueLength]:
     from fbtasks.contrib.celery.store.messages import lengths
     from fbtasks.firebird.session import READ
 
-    names = [name for (name,) in session.read("msg_queues")]
-    return session.run(lambda t: lengths(t, names, most), READ)
+    return session.run(lambda t: lengths(t, None, most), READ)

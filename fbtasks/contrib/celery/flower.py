@@ -29,7 +29,7 @@ class FirebirdBroker:
         with Connection(self._url, transport_options=self._options) as connection:
             return [
                 {
-                    "name": each.queue,
+                    "name": each.name,
                     "messages": each.messages,
                     "messages_ready": each.ready,
                     "messages_unacknowledged": each.claimed,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
+    from fbtasks.sheet import Sheet
     from fbtasks.tasks.call import Claim, Outcome, TaskRow
     from fbtasks.tasks.definition import Task
 
@@ -179,6 +180,12 @@ class Limits(Feature):
         from fbtasks.features.limits.operations import describe_queues
 
         describe_queues(session, rows)
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns the list of limits."""
+        from fbtasks.features.limits.sheets import LimitSheet
+
+        return [LimitSheet()]
 
     def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
         """Returns the keys that are closed, and that tasks wait for limits that are not defined."""

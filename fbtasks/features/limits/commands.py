@@ -12,26 +12,7 @@ from fbtasks.cli.options import Command, command
 from fbtasks.cli.render import say_problems
 from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.limits import operations as service
-from fbtasks.features.limits.operations import LimitRow
-from fbtasks.system.showing import span
-
-
-def lets_in(row: LimitRow) -> str:
-    """Returns what a limit lets in, in words; and what the code says where operators have said something else."""
-    if row.kind in ("ordered", "unique"):
-        return "one at a time, in order" if row.kind == "ordered" else "one of equal calls"
-    if row.batch is not None and row.wait is not None:
-        return f"{row.batch} together, or after {span(row.wait)}"
-    said = _allowed(row.at_once, row.rate, row.burst)
-    return f"{said} (set; the code: {_allowed(row.code_at_once, row.code_rate, row.code_burst)})" if row.set else said
-
-
-def _allowed(at_once: int | None, rate: str | None, burst: int | None) -> str:
-    said = [] if at_once is None else [f"{at_once} at once"]
-    if rate is not None:
-        said.append(f"{rate} (burst {burst or 1})")
-    return ", ".join(said) or "any number"
-
+from fbtasks.features.limits.operations import LimitRow, lets_in
 
 _LIMIT: Final[Sequence[Column]] = [
     ("NAME", "word", lambda r: r.name or "(not defined)"),

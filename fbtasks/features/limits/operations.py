@@ -18,7 +18,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.holds import Hold, gate, let_in
 from fbtasks.queue.operations.choosing import choose
 from fbtasks.queue.results import QueueRow
-from fbtasks.system.showing import count
+from fbtasks.system.showing import count, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +70,23 @@ def list_limits(database: Database) -> list[LimitRow]:
     """Returns all limits; those that are not defined come last."""
 
     def read(session: Session) -> list[LimitRow]:
-        loads, closed, twice = admission.loads(session), admission.closed(session), admission.said_twice(session)
-        shown = [
-            replace(_shown(row, loads.get(row.id, Load()), closed), says=_says(twice.get(row.id)))
-            for row in admission.read(session)
-        ]
-        missing = [loads.get(number, Load(waiting=many)) for number, many in _unknown(session)]
-        return shown + [LimitRow(state="undefined", **load._asdict()) for load in missing]
+        rows, loads, closed = admission.read(session), admission.loads(session), admission.closed(session)
+        twice = admission.said_twice(session)
+        shown = [replace(show(row, loads.get(row.id), closed), says=says(twice.get(row.id))) for row in rows]
+        return shown + [show(None, load) for load in undefined(rows, loads).values()]
 
     return database.use(read)
 
 
-def _says(said: SaidTwice | None) -> dict[str, str]:
+def says(said: SaidTwice | None) -> dict[str, str]:
+    """Returns what each app says of a limit, in words, where they say something else. The first one counts."""
     return {} if said is None else {app: each.words for app, each in {said.app: said.definition, **said.others}.items()}
 
 
-def _unknown(session: Session) -> list[tuple[int, int]]:
-    """Returns the limits that no app defines, and how many tasks wait for them."""
-    return sorted((number, waiting) for number, waiting in session.read("limit_unknown"))
+def undefined(rows: Iterable[Row], loads: Mapping[int, Load]) -> dict[int, Load]:
+    """Returns the loads of limits for which tasks wait, and which no app defines."""
+    defined = {row.id for row in rows}
+    return {number: load for number, load in sorted(loads.items()) if load.waiting and number not in defined}
 
 
 def kind_of(row: Row) -> str:
@@ -103,7 +102,12 @@ def kind_of(row: Row) -> str:
     return "at_once" if row.period is None else "rate"
 
 
-def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
+def show(row: Row | None, load: Load | None, closed: Iterable[Closed] = ()) -> LimitRow:
+    """Returns a limit as people are shown it; without *row* one that no app defines."""
+    concerns = (load or Load())._asdict()
+    del concerns["partly"]
+    if row is None:
+        return LimitRow(state="undefined", **concerns)
     said = {"at_once": row.set_at_once, "rate": row.set_period, "burst": row.set_burst}
     at_once, period, burst = row.in_force
     return LimitRow(
@@ -113,8 +117,25 @@ def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
         code_at_once=row.at_once, code_rate=None if row.period is None else rate_text(row.period), code_burst=row.burst,
         batch=row.batch, wait=None if row.batch is None else row.wait_ms / 1000, state=row.state,
         closed=[ClosedKey(each.task, each.since, each.waiting) for each in closed if each.limit == row.id],
-        **load._asdict(),
+        **concerns,
     )  # fmt: skip
+
+
+def lets_in(row: LimitRow) -> str:
+    """Returns what a limit lets in, in words; and what the code says where operators have said something else."""
+    if row.kind in ("ordered", "unique"):
+        return "one at a time, in order" if row.kind == "ordered" else "one of equal calls"
+    if row.batch is not None and row.wait is not None:
+        return f"{row.batch} together, or after {span(row.wait)}"
+    said = _allowed(row.at_once, row.rate, row.burst)
+    return f"{said} (set; the code: {_allowed(row.code_at_once, row.code_rate, row.code_burst)})" if row.set else said
+
+
+def _allowed(at_once: int | None, rate: str | None, burst: int | None) -> str:
+    said = [] if at_once is None else [f"{at_once} at once"]
+    if rate is not None:
+        said.append(f"{rate} (burst {burst or 1})")
+    return ", ".join(said) or "any number"
 
 
 def change(
@@ -141,8 +162,8 @@ def _override(database: Database, name: str, change: Callable[[Row], Row]) -> Li
     def work(session: Session) -> LimitRow:
         session.run(write)
         row = _chosen(session, name)
-        shown = _shown(row, admission.loads(session).get(row.id, Load()), admission.closed(session))
-        return replace(shown, says=_says(admission.said_twice(session).get(row.id)))
+        shown = show(row, admission.loads(session).get(row.id), admission.closed(session))
+        return replace(shown, says=says(admission.said_twice(session).get(row.id)))
 
     return database.use(work)
 
@@ -230,16 +251,17 @@ def describe_said(says: Mapping[str, str]) -> str:
 
 def find_problems(session: Session) -> Iterator[Problem]:
     """Returns what is wrong with limits. A task that waits for its turn is no problem."""
-    names = {row.id: row.name for row in admission.read(session)}
+    rows = admission.read(session)
+    names = {row.id: row.name for row in rows}
     for each in admission.closed(session):
         name = names.get(each.limit, "")
         yield Problem(describe_closed(name, each), f"limit {name}", id="limit-closed")
     for number, said in admission.said_twice(session).items():
-        yield Problem(describe_said(_says(said)), f"limit {names.get(number, '')}", is_wrong=False, id="limit-disputed")
-    waited_for = {number for (number,) in session.read("waited_for")}
+        yield Problem(describe_said(says(said)), f"limit {names.get(number, '')}", is_wrong=False, id="limit-disputed")
     # All that is held is counted only where something waits for what nobody has defined.
-    for _, waiting in _unknown(session) if waited_for - names.keys() else ():
-        tasks = f"{count(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}"
+    unknown = undefined(rows, admission.loads(session)) if admission.loads(session, 1).keys() - names.keys() else {}
+    for load in unknown.values():
+        tasks = f"{count(load.waiting, 'task')} {'waits' if load.waiting == 1 else 'wait'}"
         yield Problem(f"{tasks} for a limit that no app has defined (fbtasks inspect held)", id="limit-undefined")
 
 

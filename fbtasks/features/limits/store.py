@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fbtasks.database.values import as_utc
 from fbtasks.features.limits.definition import LimitDefinition
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.states import State
 from fbtasks.tasks.call import Owner
 
 
@@ -56,6 +57,8 @@ class Load(NamedTuple):
     """Tasks that it has let in, and that have not given that back."""
     waiting: int = 0
     keys: int = 0
+    partly: bool = False
+    """Whether there are more, which were not counted."""
 
 
 class Closed(NamedTuple):
@@ -100,18 +103,41 @@ def said_by_others(session: Session, app: str) -> dict[str, SaidTwice]:
     return {name: SaidTwice(other, *LimitDefinition.read(text)) for name, other, text in found}
 
 
-def loads(session: Session) -> dict[int, Load]:
-    """Returns how many tasks each limit concerns, by its number."""
-    return {
-        owner: Load(int(inside), int(waiting), keys) for owner, inside, waiting, keys in session.read("limit_loads")
-    }
+ALL: Final = 2**31 - 1
+"""However many there are."""
 
 
-def closed(session: Session) -> list[Closed]:
-    """Returns the keys that are closed since a task failed."""
+def loads(session: Session, most: int = ALL) -> dict[int, Load]:
+    """Returns how many tasks each limit concerns, defined or not, by its number: counted up to about *most* of each."""
+    return {owner: Load(*found) for owner, *found in session.read("limit_loads", most)}
+
+
+def closed(session: Session, most: int = ALL) -> list[Closed]:
+    """Returns the keys that are closed since a task failed: up to *most* of a limit, and tasks behind each."""
     return [
         Closed(limit, lane, task, None if since is None else as_utc(since), waiting)
-        for limit, lane, task, since, waiting in session.read("limit_closed")
+        for limit, lane, task, since, waiting in session.read("limit_closed", most, most)
+    ]
+
+
+class Passing(NamedTuple):
+    """A task that a limit has let in, or that waits for it."""
+
+    lane: int
+    """The number of its key; 0: the limit counts all calls."""
+    is_in: bool
+    id: int
+    name: str
+    state: State
+    since: datetime
+    """When it was claimed, or enqueued."""
+
+
+def passing(session: Session, limit: int, most: int) -> list[Passing]:
+    """Returns the first *most* tasks that a limit has let in, and as many that wait for it: by keys, each in order."""
+    return [
+        Passing(lane, is_in, task, name, State(state), as_utc(since))
+        for lane, is_in, task, name, state, since in session.read("limit_tasks", limit, most)
     ]
 
 

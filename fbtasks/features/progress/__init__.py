@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
+    from fbtasks.sheet import Sheet
     from fbtasks.tasks.call import TaskRow
 
 
@@ -33,3 +34,9 @@ class Progress(Feature):
         from fbtasks.features.progress.store import describe
 
         return Told(facts={"progress": describe(session, task)})
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns what tells of a task how far it has come."""
+        from fbtasks.features.progress.sheets import ProgressSheet
+
+        return [ProgressSheet()]

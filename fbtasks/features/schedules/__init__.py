@@ -17,6 +17,7 @@ from fbtasks.tasks.definition import Task
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.firebird.session import Session
+    from fbtasks.sheet import Sheet
 
 
 class Schedules(Feature):
@@ -73,6 +74,12 @@ class Schedules(Feature):
 
         changed = sync_schedules(session, self.app, self.definitions)
         return Deployed(changed, [f"Schedule {each}." for each in changed])
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns the list of schedules."""
+        from fbtasks.features.schedules.sheets import ScheduleSheet
+
+        return [ScheduleSheet()]
 
     def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
         """Returns which schedules stand still, or tick too late."""

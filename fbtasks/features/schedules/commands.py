@@ -8,56 +8,21 @@ from typing import Any, Final
 
 import click
 
-from fbtasks import timing as clock
-from fbtasks.cli.options import Command, command, json_argument, yes_option
+from fbtasks.cli.options import Command, command, yes_option
 from fbtasks.cli.output import say
 from fbtasks.cli.tables import Column, column, table
-from fbtasks.errors import ConfigurationError
 from fbtasks.features.schedules import operations as service
 from fbtasks.features.schedules.operations import ScheduleRow
+from fbtasks.system.checks import json_argument
 
 _names = click.argument("names", metavar="NAME...", nargs=-1, required=True)
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _span(text: str) -> float:
-    """Returns the seconds that *text* names: a number of them, or one of minutes, hours or days with its unit."""
-    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
-    try:
-        seconds = float(number) * unit
-    except ValueError:
-        raise ConfigurationError(f"--every {text!r} must be seconds, or such as 15m, 2h, 1d.") from None
-    if not 1 <= seconds <= clock.LONGEST.total_seconds():
-        raise ConfigurationError(f"--every {text!r} must be from a second to a hundred years, such as 15m, 2h, 1d.")
-    return seconds
-
-
-_SIZES: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
-def _when(row: ScheduleRow) -> str:
-    """Returns when a schedule ticks, in words."""
-    if row.every is None:
-        return f"{row.cron} {row.tz}"
-    size, unit = next((size, unit) for size, unit in _SIZES if row.every % size == 0 or unit == "s")
-    return f"every {row.every / size:g} {unit}"
-
-
-def _arguments(row: ScheduleRow) -> str:
-    """Returns the call that a schedule makes."""
-    if row.args is None or row.kwargs is None:
-        return f"{row.task}(...)"
-    given = [f"{value!r}" for value in row.args] + [f"{name}={value!r}" for name, value in row.kwargs.items()]
-    return f"{row.task}({', '.join(given)})"
-
-
 _SCHEDULE: Final[Sequence[Column]] = [
     column("NAME", "word"),
-    ("WHEN", "word", lambda r: _when(r) + (" (set)" if {"cron", "every", "tz"} & {*r.set} else "")),
+    ("WHEN", "word", lambda r: r.when + (" (set)" if {"cron", "every", "tz"} & {*r.set} else "")),
     column("STATE", "word"),
     column("NEXT", "ago"),
     column("LAST", "ago"),
-    ("CALL", "line", _arguments),
+    column("CALL", "line"),
 ]
 
 
@@ -108,7 +73,7 @@ def set(
     """Say when a task is called, or with what, instead of the code."""
     said: dict[str, Any] = {
         "cron": cron,
-        "every": None if every is None else _span(every),
+        "every": None if every is None else service.seconds("--every", every),
         "tz": tz,
         "args": None if args_text is None else json_argument(args_text, [], "--args"),
         "kwargs": None if kwargs_text is None else json_argument(kwargs_text, {}, "--kwargs"),
@@ -116,7 +81,7 @@ def set(
     if reset == any(value is not None for value in said.values()):
         raise click.UsageError("give --reset alone, or what is to be changed: --cron, --every, --tz, --args, --kwargs.")
     row = service.reset(command.database, name) if reset else service.change(command.database, name, **said)
-    command.answer(row, f"{row.name}: {_when(row)}, {_arguments(row)}.")
+    command.answer(row, f"{row.name}: {row.when}, {row.call}.")
 
 
 @command

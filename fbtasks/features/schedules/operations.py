@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
+from fbtasks import timing as clock
 from fbtasks.database.database import Database
 from fbtasks.database.values import as_naive_utc
 from fbtasks.database.values import now as now_in
@@ -52,13 +53,49 @@ class ScheduleRow:
     set: list[str]
     """What operators said: ``cron``, ``every``, ``tz``, ``args``, ``paused``."""
 
+    @property
+    def when(self) -> str:
+        """When it ticks."""
+        if self.every is None:
+            return f"{self.cron} {self.tz}"
+        size, unit = next((size, unit) for size, unit in _SIZES if self.every % size == 0 or unit == "s")
+        return f"every {self.every / size:g} {unit}"
+
+    @property
+    def call(self) -> str:
+        """The call that it makes."""
+        if self.args is None or self.kwargs is None:
+            return f"{self.task}(...)"
+        given = [f"{value!r}" for value in self.args] + [f"{name}={value!r}" for name, value in self.kwargs.items()]
+        return f"{self.task}({', '.join(given)})"
+
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIZES: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def seconds(what: str, text: str) -> float:
+    """Returns the seconds that *text* names: a number of them, or one of minutes, hours or days with its unit.
+
+    Raises :class:`ConfigurationError`.
+    """
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
+    try:
+        found = float(number) * unit
+    except ValueError:
+        raise ConfigurationError(f"{what} {text!r} must be seconds, or such as 15m, 2h, 1d.") from None
+    if not 1 <= found <= clock.LONGEST.total_seconds():
+        raise ConfigurationError(f"{what} {text!r} must be from a second to a hundred years, such as 15m, 2h, 1d.")
+    return found
+
 
 def list_schedules(database: Database) -> list[ScheduleRow]:
     """Returns all schedules."""
-    return database.use(lambda session: [_shown(row) for row in schedules.read(session)])
+    return database.use(lambda session: [show(row) for row in schedules.read(session)])
 
 
-def _shown(row: Row) -> ScheduleRow:
+def show(row: Row) -> ScheduleRow:
+    """Returns a schedule as people are shown it."""
     cron, every, tz = row.when
     args, kwargs = _arguments(row)
     said = {"cron": row.set_cron, "every": row.set_every_ms, "tz": row.set_tz, "args": row.set_payload}
@@ -135,19 +172,19 @@ def change(
     Raises :class:`ConfigurationError` for what cannot be.
     """
     if cron is not None and every is not None:
-        raise ConfigurationError("--cron and --every both say when: give one of them.")
+        raise ConfigurationError("cron and every both say when: give one of them.")
 
     def work(transaction: Transaction) -> None:
         (row,) = _chosen(transaction, [name])
         after = row
         if cron is not None:
-            after = after._replace(set_cron=cron_text("--cron", cron), set_every_ms=None)
+            after = after._replace(set_cron=cron_text("cron", cron), set_every_ms=None)
         if every is not None:
-            after = after._replace(set_cron=None, set_every_ms=every_ms("--every", every))
+            after = after._replace(set_cron=None, set_every_ms=every_ms("every", every))
         if tz is not None:
             if after.when[0] is None:
-                raise ConfigurationError(f"--tz {tz} is the zone of a cron expression, and {name!r} has none.")
-            after = after._replace(set_tz=zone("--tz", tz))
+                raise ConfigurationError(f"tz {tz} is the zone of a cron expression, and {name!r} has none.")
+            after = after._replace(set_tz=zone("tz", tz))
         if args is not None or kwargs is not None:
             before = _arguments(row)
             call = [args if args is not None else before[0] or [], kwargs if kwargs is not None else before[1] or {}]
@@ -171,7 +208,7 @@ def _changing(database: Database, name: str, work: Callable[[Transaction], None]
     def change(session: Session) -> ScheduleRow:
         session.run(work)
         (row,) = _chosen(session, [name])
-        return _shown(row)
+        return show(row)
 
     return database.use(change)
 

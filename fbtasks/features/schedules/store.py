@@ -44,6 +44,12 @@ class Row(NamedTuple):
     last: datetime | None
     version: int
     hash: str | None
+    runs: str
+
+    @property
+    def tasks(self) -> list[int]:
+        """The last tasks that it has made, the newest first."""
+        return [int(each) for each in self.runs.split(";") if each]
 
     @property
     def when(self) -> tuple[str | None, int | None, str | None]:

@@ -186,6 +186,19 @@ def _ticks(timing: Timing, tick: datetime | None, latest: datetime) -> Iterator[
         tick = timing.after(tick)
 
 
+def coming(timing: Timing, first: datetime, most: int) -> list[datetime]:
+    """Returns up to *most* ticks, from *first* on, as the clock reads that *timing* goes by."""
+    zone = _zone(timing.tz) if isinstance(timing, Cron) else UTC
+    return [tick.astimezone(zone) for tick in islice(_ticks(timing, first, datetime.max.replace(tzinfo=UTC)), most)]
+
+
+def in_words(cron: str) -> str:
+    """Returns a cron expression in words."""
+    from cronsim import CronSim
+
+    return str(CronSim(fields(cron), datetime.now(UTC)).explain())
+
+
 # What is given
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
+    from fbtasks.sheet import Sheet
     from fbtasks.tasks.call import TaskRow
 
 
@@ -112,6 +113,12 @@ class Sources(Feature):
         from fbtasks.features.sources.operations import describe
 
         return describe(session, task.id, holds[0]) if holds and holds[0].stage < 0 else Told()
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns the list of subscriptions."""
+        from fbtasks.features.sources.sheets import SourceSheet
+
+        return [SourceSheet(self.feeds)]
 
     def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
         """Returns what is wrong with subscriptions and polls, and which events have no handler."""

@@ -93,7 +93,7 @@ def inspect_sources(session: Session, feeds: Collection[Feed] = ()) -> list[Load
         found.append(LoadedSource(**facts, **load))
     for each in subscriptions.unhandled_events(session, counted=True):
         load = _NOTHING._replace(waiting=each.raised, lag=each.lag)._asdict()
-        why = [_why_unhandled(each.since)]
+        why = [why_unhandled(each.since)]
         found.append(LoadedSource(kind="event", source=each.event, state="unhandled", problems=why, **load))
     return found
 
@@ -119,7 +119,8 @@ def _undeployed(session: Session, feeds: Collection[Feed]) -> dict[tuple[str, st
     return {(app, name): problem for name, problem in undeployed(session, app, feeds).items()}
 
 
-def _why_unhandled(since: datetime) -> str:
+def why_unhandled(since: datetime) -> str:
+    """Returns why an event is kept that was raised since then."""
     first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (since, since + KEPT))
     return f"no handler is registered for it; what was raised since {first} is kept for one, and the first until {last}"
 
@@ -165,7 +166,7 @@ def find_problems(session: Session, asked: Asked, feeds: Collection[Feed]) -> It
         yield Problem(lacks, f"subscription {name} (app {app})", id="undeployed")
     for event in subscriptions.unhandled_events(session):
         if event.lag > asked.max_lag:
-            yield Problem(_why_unhandled(event.since), f"event {event.event}", id="event-unhandled")
+            yield Problem(why_unhandled(event.since), f"event {event.event}", id="event-unhandled")
     if not rows:
         return
     wrong, backlogs = _wrong(session, rows, stale), subscriptions.backlogs(session)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.queue.holds import Hold
     from fbtasks.queue.results import QueueRow
+    from fbtasks.sheet import Sheet
     from fbtasks.tasks.call import TaskRow
 
 
@@ -91,6 +92,12 @@ class Workflows(Feature):
         if task.state is not State.AWAITING:
             return Told()
         return Told([f"a step that it follows has not ended: fbtasks inspect workflow {task.id}"])
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns the list of workflows."""
+        from fbtasks.features.workflows.sheets import WorkflowSheet
+
+        return [WorkflowSheet()]
 
 
 def _plans(items: Sequence[Finished]) -> Iterator[Plan]:

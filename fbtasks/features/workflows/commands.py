@@ -7,11 +7,11 @@ from typing import Final
 import click
 
 from fbtasks.cli.options import Command, command
-from fbtasks.cli.output import failure, print_json_list, say
+from fbtasks.cli.output import print_json_list, say
 from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.workflows import operations as service
 from fbtasks.features.workflows.operations import ON_FAILURE, Line
-from fbtasks.system.showing import count
+from fbtasks.system.showing import count, failure
 
 _STEP: Final[list[Column]] = [
     ("ID", "number", lambda line: None if line.more else line.node.id),

@@ -77,15 +77,20 @@ def revoke_all(app: FBTasks | None, wanted: Sequence[NodeResult], *, terminate: 
     """Cancels those tasks that have not ended. Returns how many, with those whose workers are asked to stop them."""
     if app is None:
         return 0
-    count = 0
     with app.database.session() as session:
         ids = [number for each in wanted if (number := each._find(session)) is not None]
-        for at in range(0, len(ids), REVOKED_AT_ONCE):
-            some, left, pauses = ids[at : at + REVOKED_AT_ONCE], True, polls()
-            while left:
-                revoke = partial(flows.revoke_many, ids=some, terminate=terminate)
-                done, left = session.run(revoke, point="cancel")
-                count += done
-                if left:
-                    time.sleep(pauses.next())
+        return revoke_ids(session, ids, terminate=terminate)
+
+
+def revoke_ids(session: Session, ids: Sequence[int], *, terminate: bool) -> int:
+    """Cancels the tasks *ids* as :func:`revoke_all` does, in that order."""
+    count = 0
+    for at in range(0, len(ids), REVOKED_AT_ONCE):
+        some, left, pauses = ids[at : at + REVOKED_AT_ONCE], True, polls()
+        while left:
+            revoke = partial(flows.revoke_many, ids=some, terminate=terminate)
+            done, left = session.run(revoke, point="cancel")
+            count += done
+            if left:
+                time.sleep(pauses.next())
     return count

@@ -16,6 +16,8 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 
 ON_FAILURE: Final = "on failure"
+ALL: Final = 2**31 - 1
+"""However many nodes there are."""
 MANY: Final = 10
 """Equal lines that are all shown."""
 MOST: Final = 100
@@ -39,38 +41,39 @@ def find_workflow(database: Database, node_id: str) -> tuple[int, list[NodeRow]]
     A task alone is one. Of a group that nothing follows the database knows the members when it was saved. Raises
     :class:`TaskNotFound`.
     """
-    number, nodes = database.use(lambda session: _find(session, node_id))
+    number, nodes = database.use(lambda session: find(session, node_id))
     return number, sorted(nodes.values(), key=lambda row: row.id)
 
 
-def _find(session: Session, node_id: str) -> tuple[int, dict[int, NodeRow]]:
+def find(session: Session, node_id: str, most: int = ALL) -> tuple[int, dict[int, NodeRow]]:
+    """Returns what :func:`find_workflow` does, and up to *most* nodes: that one, those beside it, and so on."""
     number = results.find_id(session, node_id)
-    nodes = {} if number is None else _nodes(session, number)
+    nodes = {} if number is None else _nodes(session, number, most)
     if number is not None and nodes and (nodes[number].name is not None or nodes[number].kind == "group"):
         return number, nodes
     saved = session.read("group_saved", node_id, more=" ") if len(node_id) <= MOST else []
     if saved:
-        return _saved(session, json.loads(bytes(saved[0][0])))
+        return _saved(session, json.loads(bytes(saved[0][0])), most)
     raise TaskNotFound(
         f"there is no task and no group {node_id!r:.120}. A group that no task follows is known by its id while what "
         "save() of its GroupResult has written is kept; else ask for one of its tasks."
     )
 
 
-def _nodes(session: Session, number: int) -> dict[int, NodeRow]:
-    """Returns the nodes of the workflow that a node is part of."""
-    found = session.run(lambda t: t.rows("FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW", number))
+def _nodes(session: Session, number: int, most: int) -> dict[int, NodeRow]:
+    """Returns nodes of the workflow that a node is part of."""
+    found = session.run(lambda t: t.rows("FBTASKS_WORKFLOWS_VIEW.WORKFLOW", number, most))
     return {row.id: row for row in map(flows.node_row, found)}
 
 
-def _saved(session: Session, saved: list[Any]) -> tuple[int, dict[int, NodeRow]]:
+def _saved(session: Session, saved: list[Any], most: int) -> tuple[int, dict[int, NodeRow]]:
     """Returns the number of a group as it was *saved*, and the nodes of its members' workflows, in the group."""
     number, members = int(saved[0]), saved[1]
     nodes: dict[int, NodeRow] = {}
     own: list[NodeRow] = []
-    for place, member in enumerate(members):
+    for place, member in enumerate(members[:most]):
         if isinstance(member, list):
-            at, more = _saved(session, member)
+            at, more = _saved(session, member, most)
             nodes |= more
         else:
             found = results.find_id(session, member)
@@ -78,7 +81,7 @@ def _saved(session: Session, saved: list[Any]) -> tuple[int, dict[int, NodeRow]]
                 continue
             at = found
             if at not in nodes:
-                nodes |= _nodes(session, at)
+                nodes |= _nodes(session, at, most)
         nodes[at] = replace(nodes[at], group=number, number=place)
         own.append(nodes[at])
     state = flows.group_state([each.state for each in own])

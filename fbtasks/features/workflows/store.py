@@ -278,7 +278,7 @@ _GROUP_STATES: Final = ("open", "done", "failed")
 
 
 def node_row(row: Sequence[Any]) -> NodeRow:
-    """Returns a node as FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW has it."""
+    """Returns a node as FBTASKS_WORKFLOWS_VIEW.WORKFLOW has it."""
     node, source, kind, group, number, group_state, name, state, tries, error_type, message = row
     is_group = group_state is not None
     known = "gone" if state is None else State(state).name.lower()

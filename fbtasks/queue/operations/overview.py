@@ -34,12 +34,18 @@ class Overview:
     """
     workers: list[WorkerRow]
     counters: list[StatRow]
+    transaction_gap: int
+    """How many transactions have begun since the oldest one whose view of the database is still kept."""
 
 
 def look(database: Database, window: timedelta | None = timedelta(hours=1)) -> Overview:
     """Returns what there is. Counters are those of the last *window*, as :func:`results.stats` has them."""
+    return database.use(lambda session: read(database, session, window))
 
-    def read(session: Session) -> Overview:
+
+def read(database: Database, session: Session, window: timedelta | None = timedelta(hours=1)) -> Overview:
+    """Does what :func:`look` does, with a session."""
+    with session.reading():
         workers = processes.workers(session)
         serving = processes.serving(workers)
         rows = {row.queue: row for row in results.bounded(session, MOST + 1)}
@@ -51,9 +57,8 @@ def look(database: Database, window: timedelta | None = timedelta(hours=1)) -> O
             [found[name] for name in sorted(found) if name in rows or found[name].says_something],
             workers,
             results.stats(session, window),
+            session.transaction_gap(),
         )
-
-    return database.use(read)
 
 
 class Looks:

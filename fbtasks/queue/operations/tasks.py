@@ -190,7 +190,7 @@ def retry_failed(database: Database, wanted: Filter, app: FBTasks | None = None)
         wanted = replace(wanted, until=results.now(session), limit=RETRY_BATCH)
         total = 0
         while ids := [b"%019d" % row.id for row in results.listing(session, State.FAILED, wanted)]:
-            done = session.call("FBTASKS_OPERATOR.RETRY_MANY", b"".join(ids))
+            done = session.call("FBTASKS_OPERATOR.RETRY_MANY", b"".join(ids), 0, 0)
             if not done:
                 break
             total += done

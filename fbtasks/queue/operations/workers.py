@@ -109,20 +109,19 @@ class Look:
         self.asked = Asked(max_age, max_lag, results.now(session), rows, waiting)
         """What features are asked."""
 
+    def waits(self, least: float) -> dict[str, float]:
+        """Returns the queues in which a ready task waits for more than so many seconds, with those of the oldest."""
+        ages = {row.queue: row.waited(self.asked.now) for row in self.asked.queues.values()}
+        return {queue: age for queue, age in ages.items() if age is not None and age > least}
+
     def health(self, problems: Mapping[str, Sequence[Problem]], remarks: Sequence[Problem]) -> Health:
         """Returns how the queues are served, with what features have said."""
-        # In a queue with a window nothing waits for a worker before that opens.
-        ages = {
-            row.queue: (self.asked.now - max(row.waiting_since, row.opens or row.waiting_since)).total_seconds()
-            for row in self.asked.queues.values()
-            if row.waiting_since is not None and row.is_open
-        }
         return Health(
             workers=len(self.alive),
             served=sorted(self.serving),
             unserved=sorted(self.asked.waiting - self.serving.keys()),
             unknown=unknown_names(self._session, State.PARKED),
-            overdue={queue: age for queue, age in ages.items() if age > self.asked.max_age},
+            overdue=self.waits(self.asked.max_age),
             problems=problems,
             remarks=remarks,
             copy=_copy(self._session),

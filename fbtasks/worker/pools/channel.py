@@ -121,7 +121,7 @@ def _is_outcome(outcome: Outcome) -> bool:
             return _is_extra(extra)
         case Failed(str(), str(), str(), args, extra):
             return isinstance(args, bytes | None) and _is_extra(extra)
-        case Requeue(Reason(), float() | int() as delay, str(), str(), extra):
+        case Requeue(Reason(), float() | int() as delay, str(), str(), extra, str()):
             return math.isfinite(delay) and _is_extra(extra)
         case FeatureOutcome():
             return outcome.is_sound()

@@ -129,7 +129,10 @@ class ChildExecutor(Executor):
     def busy(self) -> list[Claim]:
         """The claims in the children, without those that were stopped and whose outcome has been given."""
         return [
-            run.claim for child in self._children for run in child.running.values() if child.one or run.outcome is None
+            run.claim
+            for child in self._children
+            for run in [*child.running.values()]  # at once: any thread may ask
+            if child.one or run.outcome is None
         ]
 
     def submit(self, claims: Sequence[Claim]) -> list[Claim]:

@@ -18,7 +18,6 @@ from fbtasks import FBTasks, Ordered
 from fbtasks.cli.groups import CommandGroup
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.limits import operations as service
-from fbtasks.features.limits.commands import lets_in
 from fbtasks.features.limits.definition import LimitOptions, define_limit, rate_text
 from fbtasks.features.limits.duty import Leftovers, sync_limits
 from fbtasks.queue import tasks
@@ -87,7 +86,7 @@ def test_what_limits_let_in_and_what_waits_is_listed(app, claim):
     }
     assert (found["sms"].rate, found["sms"].burst, found["sms"].at_once) == ("100/m", 3, None)
     assert (found["batch:count"].batch, found["batch:count"].wait) == (100, 0.5)
-    assert lets_in(found["batch:count"]) == "100 together, or after 500 ms"
+    assert service.lets_in(found["batch:count"]) == "100 together, or after 500 ms"
     assert (found["customer"].at_once, found["customer"].code_at_once, found["customer"].app) == (2, 2, app.name)
     claim()
     claim()

@@ -74,10 +74,10 @@ REFUSED = [
     (["set", "seven", "--every", "0"], "--every '0' must be from a second to a hundred years, such as 15m, 2h, 1d."),
     (["remove", "nosuch"], "there is no schedule 'nosuch'"),
     (["set", "seven", "--args", "{}"], "--args '{}' must be a JSON list."),
-    (["set", "seven", "--cron", "0 0 30 2 *"], "--cron '0 0 30 2 *' never ticks"),
-    (["set", "seven", "--cron", "@daily", "--every", "60"], "--cron and --every both say when"),
-    (["set", "seven", "--tz", "UTC"], "--tz UTC is the zone of a cron expression"),
-    (["set", "report", "--tz", "Europe/Wien"], "there is no --tz 'Europe/Wien'"),
+    (["set", "seven", "--cron", "0 0 30 2 *"], "cron '0 0 30 2 *' never ticks"),
+    (["set", "seven", "--cron", "@daily", "--every", "60"], "cron and every both say when"),
+    (["set", "seven", "--tz", "UTC"], "tz UTC is the zone of a cron expression"),
+    (["set", "report", "--tz", "Europe/Wien"], "there is no tz 'Europe/Wien'"),
     (["stop", "seven"], "No such command 'stop'"),
 ]
 

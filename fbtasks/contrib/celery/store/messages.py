@@ -264,24 +264,27 @@ def body(transaction: Transaction, number: int) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-class Length(NamedTuple):
+class QueueLength(NamedTuple):
     """How many messages are in a queue, each number up to a bound, and how many processes consume it."""
 
-    queue: str
+    name: str
     ready: int
     withheld: int
     claimed: int
+    dead: int
+    """Those that came back too often, and wait for an operator."""
     consumers: int
 
     @property
     def messages(self) -> int:
-        """All of them."""
+        """All that may still be delivered."""
         return self.ready + self.withheld + self.claimed
 
 
-def lengths(transaction: Transaction, queues: Iterable[str], most: int) -> list[Length]:
-    """Returns the lengths of those *queues* that are there, with numbers up to *most*."""
-    return [Length(*row) for queue in queues for row in transaction.rows("msg_lengths", most, most, most, queue)]
+def lengths(transaction: Transaction, queues: Iterable[str] | None, most: int) -> list[QueueLength]:
+    """Returns the lengths of those *queues* that are there, or of all (None), with numbers up to *most*."""
+    names = [name for (name,) in transaction.rows("msg_queues")] if queues is None else queues
+    return [QueueLength(*row) for name in names for row in transaction.rows("msg_lengths", *[most] * 4, name)]
 
 
 def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:

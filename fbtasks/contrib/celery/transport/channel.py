@@ -13,7 +13,7 @@ from kombu.utils.uuid import uuid
 
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
-from fbtasks.contrib.celery.store.messages import BATCH, COUNTED, Length, Publication, QueueFacts, QueueSpec
+from fbtasks.contrib.celery.store.messages import BATCH, COUNTED, Publication, QueueFacts, QueueLength, QueueSpec
 from fbtasks.contrib.celery.transport import qos as quality
 from fbtasks.contrib.celery.transport import wire
 from fbtasks.contrib.celery.transport.inbox import Inbox
@@ -146,7 +146,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         facts = self._declare(QueueSpec(queue))
         return facts.waiting if facts else 0
 
-    def lengths(self, queues: Iterable[str]) -> list[Length]:
+    def lengths(self, queues: Iterable[str]) -> list[QueueLength]:
         """Returns how many messages are in those *queues* that are there, with numbers up to :data:`COUNTED`."""
         return self._shared.use(lambda t: messages.lengths(t, queues, COUNTED), READ)
 

@@ -177,6 +177,31 @@ BEGIN
     END
 END
 
+-- name: subscription_waiting
+-- How many changes or events wait for each subscription, counted up to a number.
+SELECT S.ID, (SELECT COUNT(*) FROM (SELECT FIRST (?) ID FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = S.ID
+        ORDER BY SUBSCRIPTION_ID, NEWS, LANE, ID))
+    FROM QUEUE_SUBSCRIPTION S
+
+-- name: subscription_halted
+-- Some of the lanes that stand still: the task that failed, and how much waits behind it, in the lane and with NEWS,
+-- counted up to a number each.
+SELECT G.HOLDER_ID, F.FINISH_TIME,
+        (SELECT COUNT(*) FROM (SELECT FIRST (?) ID FROM QUEUE_CHANGE
+            WHERE SUBSCRIPTION_ID = G.OWNER_ID AND NEWS IS NULL AND LANE = G.LANE
+            ORDER BY SUBSCRIPTION_ID, NEWS, LANE, ID))
+        + (SELECT COUNT(*) FROM (SELECT FIRST (?) ID FROM QUEUE_CHANGE
+            WHERE SUBSCRIPTION_ID = G.OWNER_ID AND NEWS = 1 AND LANE = G.LANE
+            ORDER BY SUBSCRIPTION_ID, NEWS, LANE, ID))
+    FROM (SELECT FIRST (?) OWNER_ID, LANE, HOLDER_ID FROM QUEUE_GATE
+        WHERE OWNER_ID = ? AND WAKE_TIME IS NULL AND HALTED = 1 ORDER BY OWNER_ID, WAKE_TIME) G
+    LEFT JOIN QUEUE_HISTORY F ON F.ID = G.HOLDER_ID
+
+-- name: source_of_task
+SELECT S.ID, S.NAME, S.KIND, S.SOURCE FROM QUEUE_SUBSCRIPTION S
+    WHERE S.ID = COALESCE((SELECT SOURCE_ID FROM QUEUE_TASK WHERE ID = ?),
+        (SELECT SOURCE_ID FROM QUEUE_HISTORY WHERE ID = ?))
+
 -- name: unhandled_events
 -- Of each lane, which is the hash of an event's name, the first one is looked at; the others are counted when COUNTED.
 EXECUTE BLOCK (COUNTED BOOLEAN = ?)

@@ -166,6 +166,28 @@ def backlogs(session: Session) -> dict[int, Backlog]:
     return {number: Backlog(*rest) for number, *rest in session.read("subscription_backlogs")}
 
 
+def waiting(session: Session, most: int) -> dict[int, int]:
+    """Returns how many changes or events wait for each subscription, by its id, counted up to *most*."""
+    return dict(session.read("subscription_waiting", most))
+
+
+class Halted(NamedTuple):
+    """A lane that stands still."""
+
+    task: int
+    """The task that failed."""
+    since: datetime | None
+    """None: that task is no longer there."""
+    waiting: int
+    """How many changes or events wait behind it."""
+
+
+def halted(session: Session, subscription: int, most: int, counted: int) -> list[Halted]:
+    """Returns up to *most* lanes that stand still; what waits behind each is counted up to *counted*, or a bit more."""
+    found = session.read("subscription_halted", counted, counted, most, subscription)
+    return [Halted(task, as_utc(since), waiting) for task, since, waiting in found]
+
+
 def unhandled_events(session: Session, *, counted: bool = False) -> list[Unhandled]:
     """Returns the events that are kept and for which there is no subscription; *counted*: how many of each."""
     found = session.read("unhandled_events", counted)

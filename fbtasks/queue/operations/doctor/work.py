@@ -13,7 +13,6 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.operations.doctor.finding import Checks, Said, error, note, ok, warning
 from fbtasks.queue.operations.workers import Health, Look, unknown_names
-from fbtasks.queue.results import QueueRow
 from fbtasks.states import State
 from fbtasks.system.showing import count, span
 
@@ -44,17 +43,14 @@ class Work:
         """The answer of ``fbtasks health``, without that of features."""
         return self.look.health({}, ())
 
-    def late(self) -> list[QueueRow]:
-        """Returns the queues of workers in which a task waits for a while, counted up to a bound."""
-        queues, now = self.look.asked.queues, results.now(self.session)
-        return [
-            row
-            for row in results.bounded(self.session, MOST + 1)
-            if row.waiting_since is not None
-            and row.queue in self.look.serving
-            and queues[row.queue].is_open
-            and (now - row.waiting_since).total_seconds() > LATE
-        ]
+    def ready(self) -> dict[str, int]:
+        """Returns how many tasks are ready in each queue that a worker serves, and in which one has waited for a while.
+
+        They are counted up to a bound.
+        """
+        late = self.look.waits(LATE).keys() & self.look.serving.keys()
+        rows = results.bounded(self.session, MOST + 1) if late else ()
+        return {row.queue: row.ready for row in rows if row.queue in late}
 
     def of_feature(self, feature: Feature) -> Iterator[Said]:
         """What a feature finds."""
@@ -112,16 +108,16 @@ def _unknown_names(work: Work) -> Iterator[Said]:
 
 def _backlog(work: Work) -> Iterator[Said]:
     yield ok("no queue that workers serve grows")
-    before = {row.queue: row.ready for row in work.late()}
+    before = work.ready()
     if any(ready <= MOST for ready in before.values()):
         pause(APART)
-    for row in work.late() if before else ():
-        more = row.ready - before.get(row.queue, row.ready)
+    for queue, ready in work.ready().items():
+        more = ready - before.get(queue, 0)
         if more > 0:
-            said = f"queue {row.queue}: {count(row.ready, 'task')} wait, {more} more than {span(APART)} ago"
-            yield warning(f"{said} (fbtasks worker -A MODULE -Q {row.queue})")
-        elif row.ready > MOST:
-            yield note(f"queue {row.queue}: more than {MOST} tasks wait; whether it grows is not counted")
+            said = f"queue {queue}: {count(ready, 'task')} wait, {more} more than {span(APART)} ago"
+            yield warning(f"{said} (fbtasks worker -A MODULE -Q {queue})")
+        elif ready > MOST:
+            yield note(f"queue {queue}: more than {MOST} tasks wait; whether it grows is not counted")
 
 
 def checks(database: Database) -> Checks[Work]:

@@ -49,6 +49,7 @@ BEGIN
     TASK_ID = SUBSTRING(IDS FROM 20 FOR 19);
     IF (SHORT_BODY = '') THEN
         EXECUTE PROCEDURE FBTASKS_PRODUCER.PUT_PAYLOAD(TASK_ID, BODY);
+    UPDATE QUEUE_SCHEDULE SET RUNS = LEFT(LPAD(:TASK_ID, 19, '0') || ';' || RUNS, 200) WHERE ID = :ID;
 END^
 
 -- Has a schedule tick that is to tick at EXPECTED: enqueues its task for TICK (NULL: for none, since it was missed) and

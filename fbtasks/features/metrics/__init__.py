@@ -1,0 +1,39 @@
+"""Metrics for Prometheus: of the database by a command, and of each worker that is told to serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from fbtasks.errors import ConfigurationError
+from fbtasks.feature import Duty, Feature, Worker
+
+
+class Metrics(Feature):
+    """Metrics: nothing in the database, and nothing in a worker without ``--metrics-port``."""
+
+    name = "metrics"
+
+    def duties(self, worker: Worker) -> Iterable[Duty]:
+        """Serves the metrics of a worker that is told to. Raises :class:`ConfigurationError` where that cannot be."""
+        given = worker.options.of_features
+        if "metrics_port" not in given:
+            if "metrics_host" in given:
+                raise ConfigurationError("--metrics-host has no effect without --metrics-port.")
+            return ()
+        with needs_extra():
+            from fbtasks.features.metrics.duty import WorkerMetrics
+        return (WorkerMetrics(self.app, worker, given.get("metrics_host", "127.0.0.1"), given["metrics_port"]),)
+
+
+@contextmanager
+def needs_extra() -> Iterator[None]:
+    """For the block, which imports what ``fbtasks[metrics]`` brings. Raises :class:`ConfigurationError` without it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "prometheus_client":
+            raise
+        raise ConfigurationError(
+            "metrics need prometheus_client, which is not installed: pip install 'fbtasks[metrics]'"
+        ) from error

@@ -1,0 +1,85 @@
+"""Serves metrics, and the probes of a worker, over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, MetricsHandler
+
+from fbtasks.errors import ConfigurationError
+
+logger = logging.getLogger("fbtasks.metrics")
+_PATIENCE: Final = 10.0
+"""Seconds that a client may let its connection rest."""
+
+
+class Server(ThreadingMixIn, TCPServer):
+    """Listens from when it is made; what comes is answered by :meth:`serve_forever`, each request in a thread."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(
+        self,
+        option: str,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        probes: Mapping[str, Callable[[], str]] | None = None,
+    ) -> None:
+        """*option* is the one that has named the port. *probes*, by their paths, return what is wrong; empty: nothing.
+
+        Raises :class:`ConfigurationError` when nobody can listen there.
+        """
+        self.registry = registry
+        self.probes = probes or {}
+        try:
+            self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            super().__init__((host, port), _Handler)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ConfigurationError(
+                f"{option} {port}: cannot listen at {host!r}: {why}. Give a port that is free (0: any), and an address "
+                "of this machine."
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self.server_address[1]}/metrics"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Logs what a request has raised. A client may go away at any time."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            logger.exception("A request for metrics has failed.")
+
+
+class _Handler(MetricsHandler):
+    timeout = _PATIENCE
+    server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.registry = self.server.registry
+
+    def do_GET(self) -> None:  # noqa: N802  # as http.server calls it
+        path = urlsplit(self.path).path
+        if path == "/metrics":
+            super().do_GET()
+            return
+        probe = self.server.probes.get(path)
+        if probe is None:
+            status, text = HTTPStatus.NOT_FOUND, " ".join(("/metrics", *self.server.probes))
+        else:
+            text = probe()
+            status = HTTPStatus.SERVICE_UNAVAILABLE if text else HTTPStatus.OK
+        body = f"{text or 'ok'}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

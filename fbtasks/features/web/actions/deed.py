@@ -1,0 +1,93 @@
+"""A deed asks first, by GET, or is done at once, by POST. It is written into the audit, and answered with 303."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from werkzeug.exceptions import Forbidden
+from werkzeug.wrappers import Response
+
+from fbtasks.features.web import store
+from fbtasks.firebird.session import Transaction, also_doing
+from fbtasks.sheet import Field
+
+if TYPE_CHECKING:
+    from fbtasks.features.web.context import Context
+
+Values = Mapping[str, str]
+
+
+class Button(NamedTuple):
+    """An action that can be taken now."""
+
+    label: str
+    url: str
+    asks: bool
+    """Whether a page asks first; else it is done by a click."""
+    harms: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """One action on one thing."""
+
+    action: str
+    """As the callable ``authorize`` is asked: ``retry``, ``limits.set``."""
+    what: str
+    """What it is done to: ``task 17``."""
+    label: str
+    back: str
+    """The address that the browser is sent to."""
+    do: Callable[[Values], str]
+    """Does it with the values of the fields. Returns what was done, as a sentence."""
+    queue: str | None = None
+    ask: str = ""
+    """The question before it is done."""
+    fields: Sequence[Field] = ()
+    said: Callable[[Values], str] | None = None
+    """What the audit has of the values; None: all of them."""
+    harms: bool = False
+    hidden: Sequence[tuple[str, str]] = ()
+    """What the form has beside its fields."""
+
+
+def perform(context: Context, deed: Deed) -> Response:
+    """Shows a deed, or does it."""
+    if not context.may(deed.action, deed.queue):
+        why = "This dashboard is read-only" if context.options.read_only else "You may not do that"
+        raise Forbidden(f"{why}: {deed.action} {deed.what}.")
+    if context.request.method != "POST":
+        title = f"{deed.label} {deed.what}"
+        return context.page(
+            "ask.html", title, label=deed.label, what=deed.what, ask=deed.ask or f"{title}?", fields=deed.fields,
+            hidden=deed.hidden, back=deed.back, harms=deed.harms,
+        )  # fmt: skip
+    context.options.seal.check_post(context.request, context.who)
+    values = {each.name: context.request.form.get(each.name, "").strip() for each in deed.fields}
+    said = _said(values) if deed.said is None else deed.said(values)
+    with _noting(context, deed.action, deed.what, said):
+        done = deed.do(values)
+    return context.redirect(deed.back, done)
+
+
+def _said(values: Values) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items() if value)
+
+
+@contextmanager
+def _noting(context: Context, action: str, what: str, said: str) -> Iterator[None]:
+    """For the block, which changes something: the audit has a line of it, written in each of its transactions."""
+    number, database, noted = context.database.use(store.next_audit), context.database, False
+
+    def note(transaction: Transaction) -> None:
+        nonlocal noted
+        store.note(transaction, number, context.who, action, what, said)
+        noted = True
+
+    with also_doing(note):
+        yield
+    if not noted:  # it was not done by a transaction of a session's
+        database.use(lambda session: session.run(note))

@@ -1,0 +1,169 @@
+"""Actions on one task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from werkzeug.exceptions import NotFound
+from werkzeug.wrappers import Response
+
+from fbtasks.cli.output import visible_json
+from fbtasks.errors import ConfigurationError, FBTasksError
+from fbtasks.features.web.actions.deed import Button, Deed, Values, perform
+from fbtasks.features.web.showing import named
+from fbtasks.queue.operations import tasks
+from fbtasks.sheet import Field
+from fbtasks.states import State
+from fbtasks.tasks import formats
+from fbtasks.tasks.serialize import JSON_TYPE, Payload
+
+if TYPE_CHECKING:
+    from fbtasks.features.web.context import Context
+
+ENDED: Final = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+KEYWORD: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def _changed(changes: tasks.TaskChanges, what: str) -> str:
+    """Returns what was done. Raises an error when nothing was."""
+    if changes.refused:
+        state = changes.refused[0].state or "gone"
+        raise FBTasksError(f"nothing was changed, for the task is {state}: {changes.condition}.")
+    return "Its worker was asked to stop it." if changes.requested else f"The task is {what}."
+
+
+class TaskAct(NamedTuple):
+    """An action on a task."""
+
+    label: str
+    states: Sequence[State]
+    """Those in which it can be done."""
+    ask: str
+    change: Callable[..., tasks.TaskChanges]
+    done: str
+
+
+ON_TASK: Final[Mapping[str, TaskAct]] = {
+    "retry": TaskAct("Retry", (State.FAILED, State.CANCELLED), "", tasks.retry, "put back"),
+    "cancel": TaskAct(
+        "Cancel",
+        tuple(each for each in State if each.live and each is not State.RUNNING),
+        "Cancel task {id}, {name}? It will not run.",
+        tasks.cancel,
+        "cancelled",
+    ),
+    "stop": TaskAct("Stop", (State.RUNNING,), "Stop task {id}, {name}, while it runs?", tasks.cancel, "cancelled"),
+    "discard": TaskAct(
+        "Discard", ENDED, "Delete task {id}, {name}, for good, with its result or its error?", tasks.discard, "deleted"
+    ),
+}
+
+
+def task_buttons(context: Context, found: tasks.TaskDetail) -> list[Button]:
+    """Returns what can be done with a task."""
+    row = found.row
+    buttons = [
+        Button(act.label, context.url("do_task", id=row.id, action=name), bool(act.ask), bool(act.ask))
+        for name, act in ON_TASK.items()
+        if row.state in act.states and context.may(name, row.queue)
+    ]
+    if found.arguments is not None and found.arguments.content_type == JSON_TYPE and context.may("run", row.queue):
+        buttons.append(Button("Run again ...", context.url("do_task", id=row.id, action="run"), asks=True))
+    return buttons
+
+
+def task(context: Context, id: str, action: str) -> Response:
+    """``/tasks/ID/ACTION``."""
+    found = tasks.get_task(context.database, id)
+    row = found.row
+    back = context.url("task", id=row.id)
+    if action == "run":
+        return perform(context, _run(context, found))
+    if action not in ON_TASK:
+        raise NotFound("There is no such action.")
+    act = ON_TASK[action]
+    deed = Deed(
+        action=action,
+        what=f"task {row.id} ({row.name})",
+        label=act.label,
+        queue=row.queue,
+        back=context.url("tasks") if action == "discard" else back,
+        ask=act.ask.format(id=row.id, name=row.name),
+        do=lambda _: _changed(act.change(context.database, [str(row.id)]), act.done),
+        harms=bool(act.ask),
+    )
+    return perform(context, deed)
+
+
+def _run(context: Context, found: tasks.TaskDetail) -> Deed:
+    """Returns the deed that enqueues a new call of a task, of which the arguments can be changed.
+
+    Which code runs is what the task names. A field holds JSON, and what is not to be shown is not in it.
+    """
+    row, payloads = found.row, context.options.arguments
+    known = context.app.tasks.get(row.name)
+    call = _json_call(found.arguments)
+    if call is None:
+        raise FBTasksError("its arguments are no longer kept, or are not JSON: it cannot be run again from here.")
+    args, kwargs = call
+    fields, given = [], {}
+    for at, (name, value) in enumerate(named(call, known)):
+        given[f"arg{at}"] = value
+        shown = "" if payloads.hides(name, value) else _text(value)
+        fields.append(Field(name=f"arg{at}", label=f"argument {name}" if name.isdecimal() else name, value=shown))
+    lacking = [each.name for each in ([] if known is None else known.parameters.all) if each.kind in KEYWORD]
+    lacking = [name for name in lacking[len(args) :] if name not in kwargs]
+    fields += [Field(name=f"new{name}", label=f"{name} (not given)") for name in lacking]
+    if known is None:
+        fields.append(Field(name="more", label="more arguments by name, as a JSON object"))
+
+    def is_changed(each: Field, values: Values) -> bool:
+        return values[each.name] not in ("", each.value)
+
+    def run(values: Values) -> str:
+        read = {each.name: _json(each.label, values[each.name]) for each in fields if is_changed(each, values)}
+        whole = [read.get(name, value) for name, value in given.items()]
+        more = read.get("more", {})
+        if not isinstance(more, dict):
+            raise ConfigurationError('more arguments must be a JSON object, such as {"force": true}.')
+        names = dict(zip(kwargs, whole[len(args) :], strict=True)) | more
+        names |= {name: read[f"new{name}"] for name in lacking if f"new{name}" in read}
+        made = context.app.send_task(row.name, whole[: len(args)], names, queue=row.queue, priority=row.priority)
+        return f"Enqueued as task {made.id}."
+
+    return Deed(
+        action="run",
+        what=f"task {row.id} ({row.name})",
+        label="Run again",
+        queue=row.queue,
+        back=context.url("task", id=row.id),
+        ask="Enqueue a new call of this task? The arguments are JSON. A field that is left empty keeps what there was.",
+        fields=fields,
+        do=run,
+        said=lambda values: ", ".join(each.label for each in fields if is_changed(each, values)),
+    )
+
+
+def _json_call(payload: Payload | None) -> tuple[list[Any], dict[str, Any]] | None:
+    """Returns the arguments of a task as its function is given them. None: they are not JSON, or not kept."""
+    if payload is None or payload.content_type != JSON_TYPE:
+        return None
+    try:
+        body = formats.load_json(payload.data)
+        return list(body[0]), dict(body[1])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+
+
+def _text(value: Any) -> str:
+    return visible_json(json.dumps(json.loads(formats.dump_json(value)), ensure_ascii=False))
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return formats.load_json(text.encode())
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f'{name}: {text!r:.80} is not JSON: {error}. A text is in quotes: "...".') from None

@@ -1,0 +1,40 @@
+"""The first page: what waits, runs and fails, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from werkzeug.wrappers import Response
+
+from fbtasks.features.web.pages.span import past
+from fbtasks.queue import results
+from fbtasks.queue.operations.workers import get_health
+from fbtasks.queue.results import Filter
+from fbtasks.states import State
+
+if TYPE_CHECKING:
+    from fbtasks.features.web.context import Context
+
+WAIT = 300.0
+"""Seconds that a ready task may wait before that is a finding."""
+
+
+def show(context: Context) -> Response:
+    """``/``."""
+    database, dashboard = context.database, context.dashboard
+    look = dashboard.looks.get()
+    health = dashboard.kept("health", 5.0, lambda: get_health(database, WAIT))
+    alive = [worker for worker in look.workers if worker.alive]
+    return context.page(
+        "overview.html",
+        "Overview",
+        queues=look.queues,
+        counters=look.counters,
+        workers=len(alive),
+        running=sum(worker.running for worker in alive),
+        slots=sum(worker.concurrency for worker in alive),
+        findings=[*map(str, health.wrong())],
+        remarks=[str(remark) for remark in health.remarks],
+        failures=database.use(lambda session: list(results.listing(session, State.FAILED, Filter(limit=8)))),
+        **past(context),
+    )

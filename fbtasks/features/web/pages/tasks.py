@@ -1,0 +1,87 @@
+"""Tasks: the search, and one task with all that is known of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from werkzeug.wrappers import Response
+
+from fbtasks.errors import ConfigurationError
+from fbtasks.features.web import search, store
+from fbtasks.features.web.actions.many import bulk_buttons, parse
+from fbtasks.features.web.actions.one import task_buttons
+from fbtasks.features.web.showing import links_of, named
+from fbtasks.features.web.store import Try
+from fbtasks.queue.operations.tasks import get_task
+from fbtasks.sheet import TaskRef
+from fbtasks.states import State
+from fbtasks.tasks.call import TaskRow
+
+if TYPE_CHECKING:
+    from fbtasks.features.web.context import Context
+    from fbtasks.firebird.session import Session
+
+PAGE: Final = 50
+
+
+def listing(context: Context) -> Response:
+    """``/tasks?q=``: the address is the saved view."""
+    text, database = context.request.args.get("q", ""), context.database
+    try:
+        query = parse(context, text)
+        cursor = context.request.args.get("after")
+        page = database.use(lambda session: search.page(database, session, query, cursor, PAGE))
+    except ConfigurationError as error:
+        return context.page("tasks.html", "Tasks", 400, q=text, problem=str(error), page=None, buttons=[])
+    buttons = bulk_buttons(context, str(query), page.rows)
+    return context.page("tasks.html", "Tasks", q=str(query), problem="", page=page, buttons=buttons)
+
+
+def show(context: Context, id: str) -> Response:
+    """``/tasks/ID``."""
+    found = get_task(context.database, id)
+    row, payloads = found.row, context.options.arguments
+    task = context.app.tasks.get(row.name)
+    call = payloads.call(found.arguments)
+
+    def read(session: Session) -> tuple[list[Try], dict[str, Any]]:
+        sheets = context.dashboard.sheets.values()
+        related = {sheet.title: cells for sheet in sheets if (cells := sheet.of_task(session, row.id))}
+        return store.tries(session, row.id), related
+
+    tries, related = context.database.use(read)
+    return context.page(
+        "task.html",
+        f"{row.id} {row.name}",
+        task=row,
+        arguments=[each._asdict() for each in payloads.of_call(found.arguments, task)],
+        result=None if (shown := payloads.of_result(found.result)) is None else shown.text,
+        traceback=found.traceback,
+        tries=tries,
+        timeline=_timeline(row, tries, context.now),
+        why=found.why,
+        facts={name: text for name, (text, _) in found.facts.items() if text},
+        merged=None if found.asked_for is None else TaskRef(found.asked_for),
+        related=related,
+        links=links_of(context.options.links, row.name, [] if call is None else named(call, task)),
+        buttons=task_buttons(context, found),
+    )
+
+
+def _timeline(row: TaskRow, tries: list[Try], now: datetime) -> list[tuple[str, datetime, datetime]]:
+    """Returns what was done of a task and when, one after the other."""
+    found, at = [], row.raise_time
+    if row.start_time > at and not tries:
+        found.append(("scheduled", at, min(row.start_time, now)))
+        at = row.start_time
+    for each in tries:
+        if each.start is not None and each.end is not None:
+            found += [("waited", at, each.start), ("failed", each.start, each.end)]
+            at = each.end
+    end = row.finish_time or now
+    if row.claim_time is not None and (row.state is State.RUNNING or row.finish_time is not None):
+        found += [("waited", at, row.claim_time), (row.state.name.lower(), row.claim_time, end)]
+    else:
+        found.append(("waited", at, end))
+    return [part for part in found if part[2] > part[1]]

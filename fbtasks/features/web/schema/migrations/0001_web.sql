@@ -1,0 +1,81 @@
+-- What a dashboard shows of the past, and who has done what in it. Workers write it: see packages/web.sql.
+SET TERM ^ ;
+
+-- What became of tasks, by the time of their outcomes: AT_TIME is where SPAN seconds begin. A worker adds rows of SPAN
+-- 10, whose AT_TIME is a whole minute; upkeep joins them to rows of 60, of 600 and of 3600. Each outcome is in one row
+-- of its queue and name, in one of its queue (NAME is empty), and in one of all (QUEUE is empty, too).
+-- RUN_0 to RUN_11 are how many took no longer than 3, 10, 30, 100, 300 ms, 1, 3, 10, 30, 120, 600 s, or longer; WAIT_0
+-- to WAIT_11 the same of how long they had waited to begin.
+CREATE TABLE QUEUE_MINUTE (
+    SPAN SMALLINT NOT NULL,
+    AT_TIME TIMESTAMP NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
+    -- An index key has room for a quarter of a page: so it has a hash of the name.
+    NAME_HASH BINARY(32) NOT NULL,
+    NAME QUEUE_TEXT NOT NULL,
+    -- The number of the transaction that has added it: so no two add the same row.
+    WRITER BIGINT NOT NULL,
+    SUCCEEDED INTEGER NOT NULL,
+    FAILED INTEGER NOT NULL,
+    CANCELLED INTEGER NOT NULL,
+    RETRIED INTEGER NOT NULL,
+    ELAPSED_MS BIGINT NOT NULL,
+    WAITED_MS BIGINT NOT NULL,
+    RUN_0 INTEGER NOT NULL, RUN_1 INTEGER NOT NULL, RUN_2 INTEGER NOT NULL, RUN_3 INTEGER NOT NULL,
+    RUN_4 INTEGER NOT NULL, RUN_5 INTEGER NOT NULL, RUN_6 INTEGER NOT NULL, RUN_7 INTEGER NOT NULL,
+    RUN_8 INTEGER NOT NULL, RUN_9 INTEGER NOT NULL, RUN_10 INTEGER NOT NULL, RUN_11 INTEGER NOT NULL,
+    WAIT_0 INTEGER NOT NULL, WAIT_1 INTEGER NOT NULL, WAIT_2 INTEGER NOT NULL, WAIT_3 INTEGER NOT NULL,
+    WAIT_4 INTEGER NOT NULL, WAIT_5 INTEGER NOT NULL, WAIT_6 INTEGER NOT NULL, WAIT_7 INTEGER NOT NULL,
+    WAIT_8 INTEGER NOT NULL, WAIT_9 INTEGER NOT NULL, WAIT_10 INTEGER NOT NULL, WAIT_11 INTEGER NOT NULL,
+    CONSTRAINT QUEUE_MINUTE_OF PRIMARY KEY (SPAN, NAME_HASH, QUEUE, AT_TIME, WRITER)
+)^
+CREATE INDEX QUEUE_MINUTE_TIME ON QUEUE_MINUTE (SPAN, AT_TIME)^
+
+-- How many tasks a queue held: the most in SPAN seconds from AT_TIME on, of each state counted up to a bound. An empty
+-- QUEUE: all of them. BUSY and SLOTS are how many tasks its workers ran, and how many they can run at once.
+CREATE TABLE QUEUE_DEPTH (
+    SPAN SMALLINT NOT NULL,
+    AT_TIME TIMESTAMP NOT NULL,
+    QUEUE QUEUE_NAME NOT NULL,
+    WRITER BIGINT NOT NULL,
+    READY INTEGER NOT NULL,
+    SCHEDULED INTEGER NOT NULL,
+    HELD INTEGER NOT NULL,
+    RUNNING INTEGER NOT NULL,
+    BUSY INTEGER NOT NULL,
+    SLOTS INTEGER NOT NULL,
+    CONSTRAINT QUEUE_DEPTH_OF PRIMARY KEY (SPAN, QUEUE, AT_TIME, WRITER)
+)^
+CREATE INDEX QUEUE_DEPTH_TIME ON QUEUE_DEPTH (SPAN, AT_TIME)^
+
+-- Tries that did not end their task. KIND: 'retry', 'crash'; 'release' when the worker ended meanwhile.
+CREATE TABLE QUEUE_TRY (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    TASK_ID BIGINT NOT NULL,
+    TRY_NO INTEGER NOT NULL,
+    KIND QUEUE_WORD NOT NULL,
+    WORKER QUEUE_TEXT,
+    START_TIME TIMESTAMP NOT NULL,
+    END_TIME TIMESTAMP NOT NULL,
+    ERROR_TYPE QUEUE_TEXT,
+    ERROR_MSG QUEUE_LONG_TEXT,
+    TRACEBACK QUEUE_LONG_TEXT
+)^
+CREATE INDEX QUEUE_TRY_TASK ON QUEUE_TRY (TASK_ID)^
+CREATE SEQUENCE QUEUE_TRY_SEQ^
+
+-- What people have done.
+CREATE TABLE QUEUE_AUDIT (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    AT_TIME TIMESTAMP NOT NULL,
+    WHO QUEUE_TEXT NOT NULL,
+    ACTION QUEUE_TEXT NOT NULL,
+    WHAT QUEUE_MESSAGE NOT NULL,
+    SAID QUEUE_LONG_TEXT
+)^
+CREATE DESCENDING INDEX QUEUE_AUDIT_LAST ON QUEUE_AUDIT (ID)^
+CREATE SEQUENCE QUEUE_AUDIT_SEQ^
+
+COMMIT^
+
+SET TERM ; ^

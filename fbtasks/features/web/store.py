@@ -1,0 +1,382 @@
+"""What a dashboard shows of the past: counters, backlogs, tries and failures, which workers write, and the audit."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from fbtasks import timing as clock
+from fbtasks.database import values
+from fbtasks.database.values import as_naive_utc, as_utc
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue import results
+from fbtasks.queue.register import processes
+from fbtasks.queue.results import QueueRow
+from fbtasks.system.showing import sendable
+from fbtasks.tasks.call import WorkerRow
+
+BOUNDS: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0, 600.0)
+"""Seconds: what ends each bucket of a histogram but the last one."""
+_COUNTED: Final = 100_000
+"""Tasks of each state that are counted in a queue."""
+_MOST: Final = 10**15 - 1
+_LONGEST: Final = 3600.0
+"""Seconds up to which the last one is taken to go."""
+BUCKETS: Final = len(BOUNDS) + 1
+SPANS: Final = ((10, 60, 90), (60, 600, 4 * 3600), (600, 3600, 2 * 86_400))
+"""How rows are joined: those of so many seconds to rows of so many, and after how many seconds."""
+LOOKED_THROUGH: Final = 10_000
+"""Failures among which those of one kind are looked for."""
+_POINTS: Final = 1500
+"""The most that a series has."""
+_IDS: Final = 50
+_VARIES: Final = re.compile(
+    r"(?<!\w)(?P<quoted>'[^']*'|\"[^\"]*\")(?!\w)"
+    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+|\b(?=[a-f]*\d)[0-9a-f]{8,}\b|\d+"
+)
+"""What differs between the messages of one failure: quoted text, UUIDs, hexadecimal numbers, digits."""
+
+
+class Percentiles(NamedTuple):
+    """How long tasks took, or waited, in seconds: so many percent of them no longer than that, about."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+class Point(NamedTuple):
+    """What has ended in one span of time, which begins at *time*."""
+
+    time: datetime
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    """Tries that did not end their task, as those that follow."""
+    run: Percentiles | None = None
+    wait: Percentiles | None = None
+    """From when the task could begin until it did."""
+
+
+class NameRow(NamedTuple):
+    """The same of the tasks of one name in one queue."""
+
+    queue: str
+    name: str
+    succeeded: int
+    failed: int
+    cancelled: int
+    retried: int
+    run: Percentiles | None
+    wait: Percentiles | None
+
+
+class Depth(NamedTuple):
+    """How many tasks there were: the most in the span of time that begins at *time*, counted up to 100,000."""
+
+    time: datetime
+    ready: int
+    scheduled: int
+    held: int
+    running: int
+    busy: int
+    """Tasks that the workers of the queue ran, those of other queues as well."""
+    slots: int
+    """How many they can run at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Failures with one cause, as far as their messages tell."""
+
+    key: str
+    """The same for each look."""
+    error_type: str
+    name: str
+    message: str
+    """Without what differs between them."""
+    count: int
+    first: datetime
+    last: datetime
+    ids: tuple[int, ...]
+    """Up to 50, the newest first."""
+    workers: tuple[str, ...]
+    versions: tuple[str | None, str | None]
+    """Of fbtasks, of the workers of the first and of the last one; None: that worker is not registered any more."""
+
+
+class Groups(NamedTuple):
+    """What has failed lately."""
+
+    rows: list[Group]
+    """The largest first."""
+    looked_at: int
+    """How many failures they are made of."""
+    until: datetime | None
+    """When the oldest of these has failed."""
+
+
+class Try(NamedTuple):
+    """A try that did not end its task."""
+
+    number: int
+    worker: str | None
+    start: datetime
+    end: datetime
+    kind: str
+    """``retry``, ``crash``, or ``release``: its worker ended meanwhile."""
+    error_type: str | None
+    error: str | None
+    traceback: str | None
+
+
+class AuditRow(NamedTuple):
+    """What somebody has done."""
+
+    id: int
+    time: datetime
+    who: str
+    action: str
+    what: str
+    said: str
+
+
+# What workers write.
+
+
+class Tried(NamedTuple):
+    """A try that did not end its task, as its worker notes it."""
+
+    task: int
+    number: int
+    kind: str
+    worker: str
+    ended: float
+    """By the worker's monotonic clock."""
+    elapsed: float
+    error_type: str
+    error: str
+    traceback: str
+
+
+def ahead(reader: Session | Transaction) -> float:
+    """Returns by how many seconds the database's clock is ahead of this machine's."""
+    now = results.now(reader) if isinstance(reader, Session) else values.now(reader)
+    return (now - clock.utcnow()).total_seconds()
+
+
+def put(transaction: Transaction, counts: Mapping[tuple[str, str], Sequence[float]], tries: Iterable[Tried]) -> float:
+    """Adds *counts* of tasks, by queues and names, and notes *tries*. Returns what :func:`ahead` does.
+
+    The counts are the columns of QUEUE_MINUTE from SUCCEEDED on, times in seconds.
+    """
+    for (queue, name), row in sorted(counts.items()):
+        *ended, elapsed, waited = row[:6]
+        numbers = (*ended, 1000 * elapsed, 1000 * waited, *row[6:])
+        packed = "".join(f"{min(max(0, int(each)), _MOST):015d}" for each in numbers)
+        transaction.call("FBTASKS_WEB.PUT_MINUTE", queue, name, packed)
+    now = clock.monotonic()
+    for each in tries:
+        ago, took = int(1000 * (now - each.ended)), int(1000 * each.elapsed)
+        kind, error, trace = (sendable(text).replace("\0", "\N{SYMBOL FOR NULL}") or None for text in each[6:])
+        given = each.task, each.number, each.kind, each.worker[:255], ago, took, kind and kind[:255], error, trace
+        transaction.call("FBTASKS_WEB.PUT_TRY", *given)
+    return ahead(transaction)
+
+
+def depth_is_noted(session: Session) -> bool:
+    """Whether a worker has noted the depths of queues in this minute."""
+    return bool(session.read("depth_is_noted")[0][0])
+
+
+def depths(session: Session) -> dict[str, tuple[int, ...]]:
+    """Returns how many tasks queues hold, as :class:`Depth` has it; by an empty name how many all of them do."""
+    alive = [row for row in processes.workers(session) if row.alive]
+    found = {row.queue: row for row in results.bounded(session, _COUNTED)}
+    rows = {}
+    for queue in sorted({*found, *processes.serving(alive)}):
+        row = found.get(queue) or QueueRow(queue=queue)
+        rows[queue] = row.ready, row.scheduled, row.held, row.running, *_room(alive, queue)
+    totals = (sum(row[n] for row in rows.values()) for n in range(4))
+    return {**rows, "": (*totals, *_room(alive, None))}
+
+
+def _room(workers: Iterable[WorkerRow], queue: str | None) -> tuple[int, int]:
+    serving = [row for row in workers if queue is None or queue in row.queues]
+    return sum(row.running for row in serving), sum(row.concurrency for row in serving)
+
+
+def put_depths(transaction: Transaction, rows: Mapping[str, Iterable[int]]) -> None:
+    """Notes how many tasks queues hold."""
+    for queue, numbers in rows.items():
+        transaction.call("FBTASKS_WEB.PUT_DEPTH", queue, *numbers)
+
+
+# What a dashboard reads.
+
+
+def series(
+    session: Session, start: datetime, end: datetime, seconds: int, queue: str | None = None, name: str | None = None
+) -> list[Point]:
+    """Returns a point for each span of so many *seconds* (60, 600 or 3600) from *start* until *end*.
+
+    Spans are longer where the database has only longer ones of that time, or there were more than 1500: the times of
+    the points tell.
+    """
+    start, seconds = _from(session, start, end, seconds)
+    more, params = " AND NAME_HASH = CRYPT_HASH(CAST(? AS QUEUE_TEXT) USING SHA256)", [name or ""]
+    if queue is not None or name is None:
+        more += " AND QUEUE = ?"
+        params.append(queue or "")
+    more += f" GROUP BY DATEDIFF(SECOND FROM TIMESTAMP '2000-01-01 00:00:00' TO AT_TIME) / {seconds}"
+    found = {}
+    for time, _, _, *counts in session.read("minutes", as_naive_utc(start), as_naive_utc(end), *params, more=more):
+        begins = _floor(as_utc(time), seconds)
+        found[begins] = Point(begins, *_told(counts))
+    span = timedelta(seconds=seconds)
+    times = (start + n * span for n in range(-((start - end) // span)))
+    return [found.get(each) or Point(each) for each in times]
+
+
+def names(session: Session, start: datetime, end: datetime, queue: str | None = None) -> list[NameRow]:
+    """Returns what became of the tasks of each name, by queues and names."""
+    start, _ = _from(session, start, end, 60)
+    more, params = " AND NAME <> ''", []
+    if queue is not None:
+        more += " AND QUEUE = ?"
+        params.append(queue)
+    rows = session.read(
+        "minutes", as_naive_utc(start), as_naive_utc(end), *params, more=f"{more} GROUP BY QUEUE, NAME_HASH"
+    )
+    return sorted(NameRow(own, name, *_told(counts)) for _, own, name, *counts in rows)
+
+
+def backlog(session: Session, start: datetime, end: datetime, queue: str | None = None) -> list[Depth]:
+    """Returns how many tasks *queue* held, or all queues, at the times for which that was noted."""
+    start, _ = _from(session, start, end, 60)
+    rows = session.read("depths", queue or "", as_naive_utc(start), as_naive_utc(end))
+    return [Depth(as_utc(time), *counts) for time, *counts in rows]
+
+
+def _from(session: Session, start: datetime, end: datetime, seconds: int) -> tuple[datetime, int]:
+    """Returns where the first span begins, and how long spans are: as long as those that are kept of that time."""
+    age = (results.now(session) - start).total_seconds()
+    for _, longer, after in SPANS[1:]:
+        if age > after or (end - start).total_seconds() > _POINTS * seconds:
+            seconds = max(seconds, longer)
+    return _floor(max(start, end - timedelta(seconds=(_POINTS - 1) * seconds)), seconds), seconds
+
+
+def _floor(moment: datetime, seconds: int) -> datetime:
+    whole = int(moment.timestamp())
+    return datetime.fromtimestamp(whole - whole % seconds, UTC)
+
+
+def _told(counts: Sequence[int]) -> tuple[int, int, int, int, Percentiles | None, Percentiles | None]:
+    succeeded, failed, cancelled, retried, *buckets = map(int, counts)  # sums of BIGINT arrive as Decimal
+    return succeeded, failed, cancelled, retried, percentiles(buckets[:BUCKETS]), percentiles(buckets[BUCKETS:])
+
+
+def percentiles(buckets: Sequence[int]) -> Percentiles | None:
+    """Returns what a histogram tells. None: it is empty."""
+    total = sum(buckets)
+    return Percentiles(*(_at(buckets, part * total) for part in (0.5, 0.95, 0.99))) if total else None
+
+
+def _at(buckets: Sequence[int], rank: float) -> float:
+    """The value of that *rank*: within a bucket they are taken to be spread evenly by their logarithms."""
+    ends = (*BOUNDS, _LONGEST)
+    begins = (BOUNDS[0] / 3, *BOUNDS)
+    for low, high, count in zip(begins, ends, buckets, strict=True):
+        if count and rank <= count:
+            return float(low * (high / low) ** (rank / count))
+        rank -= count
+    return _LONGEST
+
+
+def failure_groups(session: Session, most: int = 2000, name: str | None = None, queue: str | None = None) -> Groups:
+    """Returns the newest *most* failures in groups; those of a *name* or a *queue* among the newest 10,000."""
+    grouped: dict[str, list[_Failure]] = {}
+    last = None
+    for count, last in enumerate(_failures(session, most, name, queue), 1):  # noqa: B007
+        grouped.setdefault(last.key, []).append(last)
+    if last is None:
+        return Groups([], 0, None)
+    workers = {row.name: (row.started, row.version) for row in processes.workers(session)}
+    rows = [_group(some, workers) for some in grouped.values()]
+    return Groups(sorted(rows, key=lambda row: (-row.count, row.key)), count, last.time)
+
+
+def group_ids(session: Session, key: str, most: int) -> list[int]:
+    """Returns the ids of up to *most* failures of a group, the newest first, of the newest 10,000 of all groups."""
+    found = (each.id for each in _failures(session, LOOKED_THROUGH, None, None) if each.key == key)
+    return [task for task, _ in zip(found, range(most), strict=False)]
+
+
+class _Failure(NamedTuple):
+    id: int
+    name: str
+    queue: str
+    error_type: str
+    message: str
+    time: datetime
+    worker: str | None
+
+    @property
+    def key(self) -> str:
+        told = "\n".join((self.name, self.error_type, self.message))
+        return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _failures(session: Session, most: int, name: str | None, queue: str | None) -> Iterator[_Failure]:
+    looked_through = most if name is queue is None else LOOKED_THROUGH
+    for task, own, in_queue, kind, message, time, worker in session.read("failures", most, looked_through, name, queue):
+        yield _Failure(task, own, in_queue, kind or "", normalised(message or ""), as_utc(time), worker)
+
+
+def normalised(message: str) -> str:
+    """Returns *message* without what differs between failures with one cause."""
+    return _VARIES.sub(lambda found: "'...'" if found["quoted"] else "#", message)
+
+
+def _group(some: Sequence[_Failure], workers: dict[str, tuple[datetime, str]]) -> Group:
+    def version(failure: _Failure) -> str | None:
+        since, number = workers.get(failure.worker or "", (None, None))
+        return number if since is not None and since <= failure.time else None
+
+    last, first = some[0], some[-1]
+    return Group(
+        last.key, last.error_type, last.name, last.message, len(some), first.time, last.time,
+        tuple(each.id for each in some[:_IDS]), tuple(sorted({each.worker for each in some if each.worker})),
+        (version(first), version(last)),
+    )  # fmt: skip
+
+
+def tries(session: Session, task: int) -> list[Try]:
+    """Returns the tries that did not end a task, the first one first: the newest 100 that are kept."""
+    rows = session.read("tries", task)
+    return [Try(number, worker, as_utc(start), as_utc(end), *rest) for number, worker, start, end, *rest in rows[::-1]]
+
+
+# The audit.
+
+
+def next_audit(session: Session) -> int:
+    """Returns the number of the next line of the audit."""
+    return int(session.call("FBTASKS_WEB_ADMIN.NEXT_AUDIT"))
+
+
+def note(transaction: Transaction, id: int, who: str, action: str, what: str, said: str) -> None:
+    """Writes the line *id* of the audit, from :func:`next_audit`; what it had before is replaced."""
+    transaction.call("FBTASKS_WEB_ADMIN.NOTE", id, who[:255], action[:255], what[:1000], said[:4000])
+
+
+def audit(session: Session, before: int | None = None, most: int = 50) -> list[AuditRow]:
+    """Returns up to *most* lines of the audit before the one of that number, the newest first."""
+    rows = session.read("audit", most, 2**63 - 1 if before is None else before)
+    return [AuditRow(number, as_utc(time), *rest) for number, time, *rest in rows]

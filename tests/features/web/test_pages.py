@@ -1,0 +1,277 @@
+"""The pages of the dashboard: each answers, whatever the database holds, and what comes from tasks is text in them."""
+
+import hashlib
+import json
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from support.dashboards import browser, page
+from support.draining import drain
+from support.registering import register
+from support.sql import execute, one
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.test import Client
+
+from fbtasks import FEATURES, FBTasks
+from fbtasks.feature import Feature
+from fbtasks.features.web import charts, dashboard, store
+from fbtasks.sheet import Detail, Graph, Line, Node, Ref, Sheet, TaskRef
+from fbtasks.states import State
+
+pytestmark = pytest.mark.emptied
+PAGES = ("/", "/queues", "/tasks", "/workers", "/failures", "/audit", "/system")
+HOSTILE = "</title><script>alert(1)</script>%2e{{7*7}}'\"\x1b[31m\u202eabc\ud800"
+NAME = "</title><script>alert(1)</script>%2f{{7*7}}"
+
+
+@pytest.fixture
+def shop(app):
+    """An app with tasks in many states, of which some are hostile."""
+
+    @app.task(name="shop.send", max_retries=0)
+    def send(order, password="", note=None):
+        if note:
+            raise ValueError(note)
+        return {"order": order, "secret_key": "hush"}
+
+    app.send = send
+    app.failed = send.delay(1, password="pa55", note=HOSTILE[:-1]).id
+    app.returned = send.delay(2**60 + 1, "pa55").id
+    drain(app)
+    app.send_task(NAME, (HOSTILE[:-1],), queue="mail")
+    app.waiting = send.apply_async((3,), queue="mail").id
+    send.apply_async((4,), countdown=1000)
+    register(app, name=NAME, queues=["default", "mail"])
+    return app
+
+
+def paths(app):
+    found = browser(app).get("/failures.json").json["groups"]
+    return [
+        *PAGES,
+        "/?span=24h",
+        "/queues/mail?span=3h",
+        *(f"/tasks?q=state:{state}" for state in ("failed", "waiting", "running")),
+        *(f"/tasks/{number}" for number in (app.failed, app.returned, app.waiting)),
+        f"/tasks/{app.failed}/discard",
+        f"/tasks/{app.failed}/run",
+        "/bulk/retry?q=state:failed",
+        f"/failures/{found[0]['key']}",
+        f"/workers/{one(app, 'SELECT MAX(ID) FROM QUEUE_PROCESS')}",
+    ]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_of_an_empty_database(app, path):
+    client = browser(app)
+    found = page(client, path)
+    assert found.status == 200
+    assert sum(facts.get("aria-current") == "page" for _, facts in found.tags) == 1
+    answer = client.get("/overview.json" if path == "/" else f"{path}.json")
+    assert (answer.status_code, answer.content_type) == (200, "application/json")
+    json.loads(answer.text)
+
+
+def test_what_comes_from_tasks_is_text_on_every_page(shop):
+    client = browser(shop)
+    seen = ""
+    for path in paths(shop):
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert not {"\x1b", "\u202e"}.intersection(answer.text), path
+        found = page(client, path)
+        scripts = [facts.get("src", "") for tag, facts in found.tags if tag == "script"]
+        assert [src.partition("?")[0] for src in scripts] == ["/static/idiomorph.js", "/static/live.js"], path
+        assert not any(name.startswith("on") or name == "style" for _, facts in found.tags for name in facts), path
+        where, mark, query = path.partition("?")
+        assert client.get(f"{where.replace('/', '/overview', where == '/')}.json{mark}{query}").status_code == 200, path
+        seen += found.text
+    assert "\\x1b[31m\\u202eabc" in seen
+    assert NAME in seen
+    assert "{{7*7}}" in seen
+
+
+def test_a_task_with_all_that_is_known_of_it(shop):
+    client = browser(shop, links={"shop.*": "https://erp.example/orders/{order}?x={nothing}", "*.send": "/o/{order}"})
+    found = page(client, f"/tasks/{shop.failed}")
+    assert "ValueError: </title>" in found.text
+    assert "Traceback" in found.text
+    assert "password (not shown)" in found.text
+    assert "/o/1" in found.links
+    assert not any("erp.example" in link for link in found.links)  # it has no such argument
+    result = client.get(f"/tasks/{shop.returned}.json").json
+    assert json.loads(result["result"]) == {"order": 2**60 + 1, "secret_key": "(not shown)"}
+    assert result["arguments"][0] == {"name": "order", "text": str(2**60 + 1)}
+    assert [part[0] for part in result["timeline"]] == ["waited", "succeeded"]
+    assert "pa55" not in client.get(f"/tasks/{shop.returned}").text + client.get(f"/tasks/{shop.returned}/run").text
+    execute(shop, "DELETE FROM QUEUE_PROCESS")
+    assert "no worker serves its queue mail" in page(client, f"/tasks/{shop.waiting}").text
+
+
+def test_a_pickle_is_shown_by_its_size(app):
+    class Bomb:
+        def __reduce__(self):
+            return print, ("it was unpickled",)
+
+    import cloudpickle
+
+    app.task(name="t")(lambda: None).delay()
+    data = cloudpickle.dumps([[Bomb()], {}])
+    execute(app, "UPDATE QUEUE_TASK SET CONTENT_TYPE = 'application/x-fbtasks-cloudpickle', PAYLOAD = ?", data)
+    number = one(app, "SELECT ID FROM QUEUE_TASK")
+    found = page(browser(app), f"/tasks/{number}")
+    assert f"({len(data)} bytes of application/x-fbtasks-cloudpickle)" in found.text
+    assert not any("/run" in action for action in found.buttons)
+
+
+def test_long_arguments_are_cut(app):
+    number = app.task(name="t")(len).delay("x" * 200_000).id
+    assert len(browser(app).get(f"/tasks/{number}").data) < 100_000
+
+
+def test_pages_of_a_list_have_each_task_once(app):
+    app.task(name="t")(lambda: None).delay_many([()] * 120)
+    client, path, seen = browser(app), "/tasks?q=state:ready", []
+    while path:
+        found = page(client, path)
+        seen += [int(link.rpartition("/")[2]) for link in found.links if link.startswith("/tasks/")][::2]
+        path = next((link for link in found.links if "after=" in link), None)
+    assert sorted(seen) == list(range(1, 121))
+
+
+def test_what_was_searched_for_wrongly(app):
+    answer = browser(app).get("/tasks?q=stat:failed")
+    assert answer.status_code == 400
+    assert "Did you mean &#39;state&#39;?" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/nix", 404), ("/tasks/17", 404), ("/boxes/~FF", 404), ("/queues/nix", 400), ("/tasks", 405)]
+)
+def test_what_is_not_there(app, path, status):
+    client = browser(app)
+    answer = client.post(path) if status == 405 else client.get(path)
+    assert answer.status_code == status
+    assert answer.headers["Content-Security-Policy"]
+    if status == 404:
+        assert client.get(f"{path}.json").json["problem"]
+
+
+def test_counters_become_charts(app):
+    app.task(name="shop.send", queue="mail")(lambda: 1).delay_many([()] * 40)
+    app.task(name="shop.fail", queue="mail", max_retries=0)(lambda: 1 / 0).delay()
+    drain(app)
+    with app.database.session() as session:
+        session.run(lambda t: store.put_depths(t, {"": (7, 0, 3, 1, 1, 8), "mail": (7, 0, 3, 1, 1, 8)}))
+    found = browser(app).get("/overview.json").json
+    assert sum(point["succeeded"] for point in found["points"]) == 40
+    assert [row["name"] for row in found["names"]] == ["shop.fail", "shop.send"]
+    assert (found["backlog"][-1]["held"], found["backlog"][-1]["slots"]) == (3, 8)
+    shown = page(browser(app), "/queues/mail")
+    bars = [facts["class"] for tag, facts in shown.tags if tag == "rect" and facts["class"] != "hover"]
+    assert set(bars) == {"succeeded", "failed"}
+    assert {"line p50", "line p95", "line ready"} <= {facts.get("class") for tag, facts in shown.tags if tag == "path"}
+    assert "/tasks?q=queue:mail+name:shop.send" in shown.links
+
+
+def test_lines_end_where_there_is_no_value():
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    moments = [start + timedelta(minutes=n) for n in range(4)]
+    found = charts.draw("t", moments, [charts.Series("p50", [1.0, None, 2.0, 4.0], "line")], str)
+    assert found.paths[0][2].count("M") == 2
+    assert (found.top, found.last) == ("5.0", [("p50", "4.0")])
+
+
+def test_the_same_page_again_is_not_sent_again(app):
+    client = browser(app)
+    first = client.get("/audit")
+    assert client.get("/audit", headers={"If-None-Match": first.headers["ETag"]}).status_code == 304
+    static = next(facts["href"] for tag, facts in page(client, "/").tags if facts.get("rel") == "stylesheet")
+    assert "immutable" in client.get(static).headers["Cache-Control"]
+
+
+def test_below_a_prefix(shop):
+    inside = dashboard(shop, authorize=lambda *_: True)
+    client = Client(DispatcherMiddleware(lambda environ, start: [], {"/admin/tasks": inside}))
+    found = page(client, "/admin/tasks/queues/mail")
+    own = [link for link in found.links if not link.startswith("#")]
+    assert own
+    assert all(link.startswith("/admin/tasks/") for link in own)
+    assert all(form["action"].startswith("/admin/tasks/") for form in found.forms if "action" in form)
+    answer = client.post("/admin/tasks/queues/mail/pause", headers={"Sec-Fetch-Site": "same-origin"})
+    assert answer.headers["Location"].startswith("/admin/tasks/queues/mail?")
+
+
+def test_files_of_others_are_those_of_the_registry():
+    folder = Path(store.__file__).with_name("static")
+    listed = json.loads((folder / "VENDORED.json").read_text())
+    assert listed
+    for name, facts in listed.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
+
+
+# Pages of features.
+
+KEYS = ["a/b", "..", ".", "list.json", "ünï ~%2F?#&", "<b>", "x" * 300, "\u202e"]
+
+
+class Boxes(Sheet):
+    name, title, empty = "boxes", "Boxes", "No box."
+
+    def lines(self, session, after, most):
+        keys = sorted(KEYS)
+        if after is not None:
+            keys = keys[keys.index(after) + 1 :]
+        cells = {"Box": None, "Task": TaskRef(7), "Other": Ref("boxes", "a/b", "there"), "Since": timedelta(seconds=90)}
+        return [Line(key=key, cells={**cells, "Box": key}, wrong="it is empty") for key in keys[:most]]
+
+    def detail(self, session, key):
+        nodes = [
+            Node(id=n, label=f"{HOSTILE} {n}", state=State.FAILED if n else None, task=n or None) for n in range(4)
+        ]
+        graph = Graph(nodes=nodes, arrows=[(0, 1), (0, 2), (1, 3), (2, 3), (3, 0)], left_out=2)
+        line = next((each for each in self.lines(session, None, 100) if each.key == key), None)
+        return line and Detail(line=line, facts={"Big": 2**60}, tables={"Parts": [{"n": 1, "when": None}]}, graph=graph)
+
+    def of_task(self, session, task):
+        return {"Box": Ref("boxes", "a/b", "the box")}
+
+
+class Boxing(Feature):
+    name = "boxing"
+
+    def sheets(self):
+        return [Boxes()]
+
+
+@pytest.fixture
+def boxing(url):
+    with closing(FBTasks("test", url, features=[*FEATURES, Boxing()])) as app:
+        yield app
+
+
+def test_names_of_all_kinds_are_in_addresses(boxing, monkeypatch):
+    monkeypatch.setattr("fbtasks.features.web.pages.sheets.PAGE", 3)
+    client, path, seen = browser(boxing), "/boxes", []
+    while path:
+        found = page(client, path)
+        seen += [link for link in found.links if link.startswith("/boxes/") and link != "/boxes/a~2Fb"][:3]
+        path = next((link for link in found.links if "after=" in link), None)
+    assert all("/" not in link.removeprefix("/boxes/") for link in seen)
+    keys = [client.get(f"{link}.json").json["line"]["key"] for link in ["/boxes/a~2Fb", *seen]]
+    assert sorted(set(keys)) == sorted(KEYS)
+
+
+def test_a_line_is_drawn_with_its_graph(boxing):
+    client = browser(boxing)
+    found = page(client, "/boxes/a~2Fb")
+    assert (found.status, found.text.count("it is empty")) == (200, 1)
+    assert sum(tag == "g" for tag, _ in found.tags) == 4
+    assert sum(facts.get("class") == "arrow" for _, facts in found.tags) == 5
+    assert "2 more are not drawn" in found.text
+    assert f"{2**60:,}" in found.text
+    number = boxing.task(name="t")(lambda: None).delay().id
+    assert "/boxes/a~2Fb" in page(client, f"/tasks/{number}").links
+    assert client.get("/boxes/none").status_code == 404
