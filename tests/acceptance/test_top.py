@@ -153,7 +153,17 @@ def test_a_frame_is_printed_where_there_is_no_terminal(project, shop):
     assert "\nRunning  1, longest first\n" in shown
     assert f"shop.bill{visible(NASTY)}" in shown  # whole, as in all tables
     found = json.loads(project.run("top", "--json", "--interval", "0.1").stdout)
-    assert {"time", "queues", "workers", "counters", "paused_names", "running", "failed", "rates"} == set(found)
+    assert {
+        "time",
+        "queues",
+        "workers",
+        "counters",
+        "paused_names",
+        "running",
+        "failed",
+        "rates",
+        "transaction_gap",
+    } == set(found)
     assert [row["ready"] for row in found["queues"] if row["queue"] == "lost"] == [3]
     assert found["failed"][0]["error_msg"] == f"{NASTY} order 4711"
     assert found["rates"]["default"] == {"started": 0.0, "finished": 0.0, "failed": 0.0, "retried": 0.0}

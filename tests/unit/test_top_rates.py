@@ -15,7 +15,7 @@ NOON = datetime(2027, 1, 31, 12, tzinfo=UTC)
 
 def sight(time, running=0, **counters):
     counted = StatRow("q", **dict.fromkeys(COUNTERS, 0) | counters)
-    found = Overview(time, [QueueRow(queue="q", running=running)], [], [counted])
+    found = Overview(time, [QueueRow(queue="q", running=running)], [], [counted], 0)
     return Sight(found, [], [], [], {"q": Rates(9, 9, 9, 9)})
 
 

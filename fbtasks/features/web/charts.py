@@ -239,7 +239,7 @@ def graph(given: Graph) -> Drawn:
             order[number] = row
             places[number] = (column * (BOX[0] + GAP[0]) + 1, row * (BOX[1] + GAP[1]) + 1)
     arrows = [_arrow(places[one], places[two]) for one, two in given.arrows if one in places and two in places]
-    boxes = [Box(nodes[number], shorten(nodes[number].label, 22, "..."), *places[number]) for number in places]
+    boxes = [Box(nodes[number], shorten(nodes[number].label, 20, "..."), *places[number]) for number in places]
     width = max((x for x, _ in places.values()), default=0) + BOX[0] + 1
     height = max((y for _, y in places.values()), default=0) + BOX[1] + 1
     return Drawn(boxes, arrows, width, height)

@@ -265,6 +265,7 @@ ENVIRONMENT: Final = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.globals.update(charts=charts, columns_of=columns_of, State=State, VERSION=VERSION)
+ENVIRONMENT.tests["figure"] = lambda value: type(value) in (int, float)  # neither a state nor yes and no
 ENVIRONMENT.filters.update(
     span=lambda seconds: "" if seconds is None else span(seconds), bounded=_bounded, state=state, kind=kind_of
 )

@@ -26,7 +26,7 @@ MOST: Final = 65_536
 LARGEST: Final = 4 << 20
 """Bytes of a payload that is read to be shown."""
 
-_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Shown(NamedTuple):
@@ -46,13 +46,15 @@ class Arguments:
     redact: Collection[str]
 
     def of_call(self, payload: Payload | None, task: Task[..., Any] | None) -> list[Shown]:
-        """Returns the arguments of a call, with their names where the app knows its *task*."""
+        """Returns the arguments of a call, with their names where the app knows its *task*, and its headers."""
         if payload is None:
             return [Shown("", "(no longer kept)")]
-        call = self.call(payload)
-        if call is None:
+        body = self._body(payload)
+        if body is None:
             return [Shown("", self._size(payload))]
-        return [Shown(name, self._text(name, value)) for name, value in named(call, task)]
+        args, kwargs, *headers = body
+        found = [*named((args, kwargs), task), *(("headers", each) for each in headers)]
+        return [Shown(name, self._text(name, value)) for name, value in found]
 
     def of_result(self, payload: Payload | None) -> Shown | None:
         """Returns the result of a task."""
@@ -63,9 +65,13 @@ class Arguments:
 
     def call(self, payload: Payload | None) -> tuple[list[Any], dict[str, Any]] | None:
         """Returns the positional and the keyword arguments, as JSON has them. None: they are not to be shown."""
-        match None if payload is None else self._read(payload):
-            case ([[*args], dict(kwargs), *_],):
-                return args, kwargs
+        body = None if payload is None else self._body(payload)
+        return None if body is None else (body[0], body[1])
+
+    def _body(self, payload: Payload) -> list[Any] | None:
+        match self._read(payload):
+            case ([list(), dict(), *_] as body,):
+                return body
         return None
 
     def is_secret(self, name: str) -> bool:
@@ -103,7 +109,7 @@ class Arguments:
 def named(call: tuple[Sequence[Any], Mapping[str, Any]], task: Task[..., Any] | None) -> list[tuple[str, Any]]:
     """Returns the arguments of *call* by their names; where the app does not know its *task*, by their places."""
     args, kwargs = call
-    names = [] if task is None else [each.name for each in task.parameters.all if each.kind in _POSITIONAL]
+    names = [] if task is None else [each.name for each in task.parameters.all if each.kind in POSITIONAL]
     places = (str(number) for number in count())
     found = [(names[at] if at < len(names) else next(places), value) for at, value in enumerate(args)]
     return [*found, *kwargs.items()]

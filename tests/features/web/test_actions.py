@@ -1,5 +1,6 @@
 """What operators do with the dashboard: it is done, and in the audit, in one transaction."""
 
+import json
 from contextlib import closing
 from itertools import pairwise
 
@@ -141,19 +142,9 @@ def test_a_task_is_run_again_with_other_arguments(app, client):
     )[0]
     assert f"Enqueued as task {new}." in done.text
     assert (name, queue, priority) == ("shop.pay", "mail", 3)
-    assert app.serializer.load_call(tasks_payload(payload), task=name) == (
-        [18, "tok_4711"],
-        {"note": {"a": "ü"}, "at": "now"},
-        {},
-    )
+    assert json.loads(bytes(payload)) == [[18, "tok_4711"], {"note": {"a": "ü"}, "at": "now"}]
     assert rows(app, AUDIT) == [("ann", "run", f"task {number} (shop.pay)", "order, at (not given)")]
     assert "cannot be called like that" in post(client, f"/tasks/{unknown_call(app)}/run", more='{"b": 1}').text
-
-
-def tasks_payload(data):
-    from fbtasks.tasks.serialize import JSON_TYPE, Payload
-
-    return Payload(JSON_TYPE, bytes(data))
 
 
 def unknown_call(app):

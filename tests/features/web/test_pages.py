@@ -126,6 +126,13 @@ def test_a_pickle_is_shown_by_its_size(app):
     assert not any("/run" in action for action in found.buttons)
 
 
+def test_headers_of_a_call(app):
+    number = app.task(name="t")(len).apply_async(("a",), headers={"tenant": "north", "auth_token": "t0k"}).id
+    found = browser(app).get(f"/tasks/{number}.json").json["arguments"]
+    assert [each["name"] for each in found] == ["obj", "headers"]
+    assert json.loads(found[1]["text"]) == {"tenant": "north", "auth_token": "(not shown)"}
+
+
 def test_long_arguments_are_cut(app):
     number = app.task(name="t")(len).delay("x" * 200_000).id
     assert len(browser(app).get(f"/tasks/{number}").data) < 100_000

@@ -62,7 +62,7 @@ def perform(context: Context, deed: Deed) -> Response:
     if context.request.method != "POST":
         title = f"{deed.label} {deed.what}"
         return context.page(
-            "ask.html", title, label=deed.label, what=deed.what, ask=deed.ask or f"{title}?", fields=deed.fields,
+            "ask.html", title, label=deed.label, what=deed.what, ask=deed.ask, fields=deed.fields,
             hidden=deed.hidden, back=deed.back, harms=deed.harms,
         )  # fmt: skip
     context.options.seal.check_post(context.request, context.who)

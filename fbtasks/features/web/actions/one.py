@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from werkzeug.exceptions import NotFound
@@ -13,7 +12,7 @@ from werkzeug.wrappers import Response
 from fbtasks.cli.output import visible_json
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.features.web.actions.deed import Button, Deed, Values, perform
-from fbtasks.features.web.showing import named
+from fbtasks.features.web.showing import POSITIONAL, named
 from fbtasks.queue.operations import tasks
 from fbtasks.sheet import Field
 from fbtasks.states import State
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
 
 ENDED: Final = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
-KEYWORD: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def _changed(changes: tasks.TaskChanges, what: str) -> str:
@@ -114,8 +112,10 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
         given[f"arg{at}"] = value
         shown = "" if payloads.hides(name, value) else _text(value)
         fields.append(Field(name=f"arg{at}", label=f"argument {name}" if name.isdecimal() else name, value=shown))
-    lacking = [each.name for each in ([] if known is None else known.parameters.all) if each.kind in KEYWORD]
-    lacking = [name for name in lacking[len(args) :] if name not in kwargs]
+    parameters = [] if known is None else known.parameters.all
+    places = [each for each in parameters if each.kind in POSITIONAL]
+    others = [*places[len(args) :], *(each for each in parameters if each.kind is each.KEYWORD_ONLY)]
+    lacking = [each.name for each in others if each.kind is not each.POSITIONAL_ONLY and each.name not in kwargs]
     fields += [Field(name=f"new{name}", label=f"{name} (not given)") for name in lacking]
     if known is None:
         fields.append(Field(name="more", label="more arguments by name, as a JSON object"))
