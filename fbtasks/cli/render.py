@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -16,7 +15,7 @@ from fbtasks.queue.operations.queues import QueueRow, Statistics
 from fbtasks.queue.operations.tasks import TaskDetail
 from fbtasks.queue.spool import Spool
 from fbtasks.states import State
-from fbtasks.system.showing import count, failure, sentence, span
+from fbtasks.system.showing import count, failure, sentence, span, split_remedy
 from fbtasks.tasks.call import TaskRow, WorkerRow
 from fbtasks.tasks.serialize import show_json
 
@@ -197,27 +196,28 @@ def stats(found: Statistics) -> None:
     table([PAIRS[0], ("", "number", itemgetter(1))], facts.items())
 
 
-_REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()])*?)\)?\.?")
-"""A problem that ends with a command."""
-
-
-def problem_lines(name: str, problem: str, width: int) -> list[str]:
+def problem_lines(name: str, problem: str, width: int, remedy: str | None = None) -> list[str]:
     """Returns a problem in lines of *width*, behind the *name* of what has it.
 
-    The command with which it ends has a line of its own, whole.
+    The *remedy*, or the command with which it ends, has a line of its own, whole.
     """
-    text = visible(" ".join(problem.split()))
-    remedy = _REMEDY.fullmatch(text)
-    text = f"{visible(name)}: " + (f"{remedy[1]}:" if remedy else sentence(text))
+    problem, command = split_remedy(problem)
+    remedy = remedy or command
+    text = visible(f"{name}: " + (f"{problem}:" if remedy else sentence(problem)))
     lines = textwrap.wrap(text, max(_NARROWEST, width), subsequent_indent="  ", break_on_hyphens=False)
-    return [*lines, f"    {remedy[2]}"] if remedy else lines
+    return [*lines, f"    {visible(remedy)}"] if remedy else lines
+
+
+def say_problem(name: str, problem: str, remedy: str | None = None, *, err: bool = False) -> None:
+    """Prints a problem as :func:`problem_lines` has it, in lines of the terminal's width, or of 80 columns."""
+    write("\n".join(problem_lines(name, problem, screen_width() or _READABLE, remedy)), err=err)
 
 
 def say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
-    """Prints problems as :func:`problem_lines` has them, in lines of the terminal's width, or of 80 columns."""
+    """Prints problems as :func:`say_problem` does, behind the names of what has them."""
     for name, problems in found:
         for problem in problems:
-            write("\n".join(problem_lines(name, problem, screen_width() or _READABLE)), err=err)
+            say_problem(name, problem, err=err)
 
 
 def raise_problems(problems: Mapping[str, str], *, as_json: bool) -> None:

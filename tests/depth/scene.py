@@ -113,7 +113,7 @@ class Scene:
         """Runs ``fbtasks`` in this process. Returns what it prints."""
         path = ("-A", "proj") if arguments[0] in ("migrate", "call") else ()
         done = command_line_in(self.project.folder, self.project.env, arguments[0], *path, *arguments[1:])
-        assert done.returncode in (0, 1), done.stderr  # health answers with 1
+        assert done.returncode in (0, 1), done.stderr  # health and doctor answer with 1
         return done.stdout
 
     def glance(self):

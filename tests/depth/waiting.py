@@ -182,6 +182,7 @@ def add(a, b): return a + b
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
+        yield self.command("doctor")
         yield self.glance()
         yield Line("ten of them, by fbtasks prune", self.prune)
         yield Line("fbtasks retry, of one", self.retry, times=1, opens=True, wears=False)
