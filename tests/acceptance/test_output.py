@@ -377,7 +377,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("top",): (["--interval", "0.1"], {"paused_names": []}),
     }
     # A log, what Prometheus reads, tables of its own, and one that leaves nothing: integration/test_uninstall.py.
-    without = {("worker",), ("metrics",), ("sql",), ("uninstall",)}
+    without = {("worker",), ("metrics",), ("sql",), ("uninstall",), ("web",)}
     for path, command in json_commands():
         if path in without:
             continue
