@@ -269,6 +269,8 @@ def test_names_of_all_kinds_are_in_addresses(boxing, monkeypatch):
         assert not found.nested
         path = next((link for link in found.links if "after=" in link), None)
     assert all("/" not in link.removeprefix("/boxes/") for link in seen)
+    assert not {"/boxes/.", "/boxes/.."}.intersection(seen)  # which a browser takes for folders
+    assert all(client.get(link).content_type.startswith("text/html") for link in seen)
     keys = [client.get(f"{link}.json").json["line"]["key"] for link in ["/boxes/a~2Fb", *seen]]
     assert sorted(set(keys)) == sorted(KEYS)
 
