@@ -188,7 +188,7 @@ class Told(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The question of ``fbtasks health``."""
+    """The question of ``fbtasks health`` and ``fbtasks doctor``."""
 
     max_age: float
     """Seconds for which a task may be ready."""
@@ -202,14 +202,16 @@ class Asked(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Something that is wrong: a line of ``fbtasks health``, which ends with 1 then."""
+    """Something that is wrong: a line of ``fbtasks health`` and of ``fbtasks doctor``, which end with 1 then."""
 
     problem: str
-    """A sentence without a full stop."""
+    """A sentence without a full stop, which may end with ``(fbtasks COMMAND)``: the remedy."""
     what: str = ""
     """What has it: ``limit sms``."""
     is_wrong: bool = True
-    """False: it is told on the standard error, and all is healthy."""
+    """False: health tells it on the standard error, and all is healthy; doctor has it as a warning."""
+    id: str = ""
+    """Its kind, as ``fbtasks doctor --json`` has it; empty: the name of the feature."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.problem}" if self.what else self.problem
@@ -393,7 +395,7 @@ class Feature:
         return ()
 
     def problems(self, session: Session, asked: Asked) -> Iterable[Problem]:
-        """Returns what is wrong, for ``fbtasks health``: by EXISTS and MIN, never by a scan."""
+        """Returns what is wrong, for ``fbtasks health`` and ``doctor``: by EXISTS and MIN, never by a scan."""
         return ()
 
     def __repr__(self) -> str:

@@ -40,6 +40,8 @@ def show_refused(text: str) -> str:
     scheme = _SCHEME.match(text)
     begin = 0 if scheme is None else scheme.end()
     first, last = text.find(":", begin), text.rfind("@")
+    if scheme is not None and scheme[0].lower() != "firebird://" and not 0 <= first < last:
+        first = text.find(":")  # what looks like a scheme may be a user
     if 0 <= first < last:  # whatever is between them: a password may hold any character
         text = f"{text[: first + 1]}{_HIDDEN}{text[last:]}"
     elif scheme is not None and last < 0:

@@ -16,7 +16,7 @@ from fbtasks.queue.operations import queues as queue_service
 from fbtasks.queue.operations import tasks as task_service
 from fbtasks.queue.operations.workers import list_workers
 from fbtasks.states import State
-from fbtasks.tasks.serialize import json_value, show_json
+from fbtasks.tasks.serialize import json_value
 
 
 def _list_command(name: str, state: State, nothing: str) -> click.Command:
@@ -81,9 +81,7 @@ def task(command: Command, task_id: str) -> None:
     if command.as_json:
         print_json(_as_dict(found))
     else:
-        shown = "(no longer kept)" if found.arguments is None else show_json(found.arguments)
-        returned = None if found.result is None else show_json(found.result)
-        render.task(found, shown, returned)
+        render.task(found)
 
 
 def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:

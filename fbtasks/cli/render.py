@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -16,8 +15,9 @@ from fbtasks.queue.operations.queues import QueueRow, Statistics
 from fbtasks.queue.operations.tasks import TaskDetail
 from fbtasks.queue.spool import Spool
 from fbtasks.states import State
-from fbtasks.system.showing import count, failure, sentence, span
+from fbtasks.system.showing import count, failure, sentence, span, split_remedy
 from fbtasks.tasks.call import TaskRow, WorkerRow
+from fbtasks.tasks.serialize import show_json
 
 _NARROWEST: Final = 40
 """The fewest columns of the screen that sentences are wrapped to."""
@@ -73,13 +73,13 @@ def tasks(rows: Spool[TaskRow], state: State, nothing: str) -> None:
     table([column("ID", "number"), *columns], rows, nothing)
 
 
-def task(found: TaskDetail, arguments: str, result: str | None) -> None:
-    """Prints one task, whole."""
-    row, trace = found.row, found.traceback
+def facts(found: TaskDetail) -> dict[str, object]:
+    """Returns what is to be told of one task, by the names of what it is."""
+    row = found.row
     error = _error(row)
-    if trace and row.error_msg and row.error_msg in trace:
+    if found.traceback and row.error_msg and row.error_msg in found.traceback:
         error = error.partition("\n")[0]  # the rest is below
-    facts = {
+    told = {
         "ID": row.id,
         "TASK ID": row.task_id,
         "MERGED": None if found.asked_for is None else f"{found.asked_for}, into this one",
@@ -89,7 +89,7 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
         "WAITS FOR": f"{_lanes(row)} (for {since(_could_run_since(row))})" if row.waits_for else None,
         **{name.upper(): text or None for name, (text, _) in found.facts.items()},
         "PRIORITY": row.priority,
-        "ARGUMENTS": arguments,
+        "ARGUMENTS": "(no longer kept)" if found.arguments is None else show_json(found.arguments),
         "ENQUEUED": stamp(row.raise_time),
         "BY": row.enqueued_by,
         "DUE": stamp(row.start_time),
@@ -99,13 +99,18 @@ def task(found: TaskDetail, arguments: str, result: str | None) -> None:
         "TRIES": row.try_count if not row.max_tries else f"{row.try_count} of {row.max_tries}",
         "CRASHES": row.crash_count or None,
         "WORKER": row.worker,
-        "RESULT": result,
+        "RESULT": None if found.result is None else show_json(found.result),
         "ERROR": error or None,
     }
-    table(PAIRS, (pair for pair in facts.items() if pair[1] is not None))
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def task(found: TaskDetail) -> None:
+    """Prints one task, whole."""
+    table(PAIRS, facts(found).items())
     say_problems([("It waits", found.why)])
-    if trace:
-        say(f"\n{trace.rstrip()}")
+    if found.traceback:
+        say(f"\n{found.traceback.rstrip()}")
 
 
 _QUEUE: Final[list[Column]] = [
@@ -191,25 +196,28 @@ def stats(found: Statistics) -> None:
     table([PAIRS[0], ("", "number", itemgetter(1))], facts.items())
 
 
-_REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()])*?)\)?\.?")
-"""A problem that ends with a command."""
+def problem_lines(name: str, problem: str, width: int, remedy: str | None = None) -> list[str]:
+    """Returns a problem in lines of *width*, behind the *name* of what has it.
+
+    The *remedy*, or the command with which it ends, has a line of its own, whole.
+    """
+    problem, command = split_remedy(problem)
+    remedy = remedy or command
+    text = visible(f"{name}: " + (f"{problem}:" if remedy else sentence(problem)))
+    lines = textwrap.wrap(text, max(_NARROWEST, width), subsequent_indent="  ", break_on_hyphens=False)
+    return [*lines, f"    {visible(remedy)}"] if remedy else lines
+
+
+def say_problem(name: str, problem: str, remedy: str | None = None, *, err: bool = False) -> None:
+    """Prints a problem as :func:`problem_lines` has it, in lines of the terminal's width, or of 80 columns."""
+    write("\n".join(problem_lines(name, problem, screen_width() or _READABLE, remedy)), err=err)
 
 
 def say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
-    """Prints each problem in lines of the terminal's width, or of 80 columns, behind the name of what has it.
-
-    The command with which it ends has a line of its own, whole.
-    """
-    width = max(_NARROWEST, screen_width() or _READABLE)
+    """Prints problems as :func:`say_problem` does, behind the names of what has them."""
     for name, problems in found:
         for problem in problems:
-            text = visible(" ".join(problem.split()))
-            remedy = _REMEDY.fullmatch(text)
-            text = f"{visible(name)}: " + (f"{remedy[1]}:" if remedy else sentence(text))
-            lines = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
-            if remedy:
-                lines.append(f"    {remedy[2]}")
-            write("\n".join(lines), err=err)
+            say_problem(name, problem, err=err)
 
 
 def raise_problems(problems: Mapping[str, str], *, as_json: bool) -> None:

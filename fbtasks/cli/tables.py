@@ -23,7 +23,7 @@ Column = tuple[str, str, Callable[[Any], object]]
 PAIRS: Final[Sequence[Column]] = [("", "word", itemgetter(0)), ("", "text", itemgetter(1))]
 """Names and what there is under them."""
 _MOMENTS: Final[Mapping[str, Callable[[Any], str]]] = {"ago": ago, "since": since}
-_GAP: Final = 2
+GAP: Final = 2
 """Columns of the screen between two columns of a table."""
 _SHARES: Final = {"name": 2, "line": 3, "text": 3}
 """The kinds of columns that may be longer than there is room, and their shares of the width that is left."""
@@ -73,9 +73,9 @@ def _layout(
 ) -> Callable[[Sequence[str]], Iterator[str]]:
     """Returns what makes the lines of a row: with a "key" in a line of its own where all in one would not fit."""
     screen = screen_width()
-    fits = screen is None or sum(whole) + _GAP * (len(whole) - 1) <= screen
+    fits = screen is None or sum(whole) + GAP * (len(whole) - 1) <= screen
     above = None if fits or "key" not in kinds else kinds.index("key")
-    indent = 0 if above is None else _GAP
+    indent = 0 if above is None else GAP
     places = [place for place in range(len(kinds)) if place != above]
     shown = [kinds[place] for place in places]
     rest = [whole[place] for place in places]
@@ -118,7 +118,7 @@ def _widths(titles: Sequence[str], kinds: Sequence[str], whole: Sequence[int], s
     """
     widths = [0 if kind in _SHARES else width for width, kind in zip(whole, kinds, strict=True)]
     shared = [place for place, kind in enumerate(kinds) if kind in _SHARES]
-    left = screen - _GAP * (len(kinds) - 1) - sum(widths)
+    left = screen - GAP * (len(kinds) - 1) - sum(widths)
     parts = sum(_SHARES[kinds[place]] for place in shared)
     # First those that need the smallest part of their share, so that the others get what these leave.
     for place in sorted(shared, key=lambda place: whole[place] / _SHARES[kinds[place]]):
@@ -129,15 +129,33 @@ def _widths(titles: Sequence[str], kinds: Sequence[str], whole: Sequence[int], s
     return widths
 
 
+def fitted(columns: Sequence[Column], rows: Iterable[Any], screen: int | None) -> Iterator[list[str]]:
+    """Yields the titles of a table, and the cells of each row, as wide as they are shown in lines of *screen* columns.
+
+    Each row is one line: none of its columns is a "text" or a "key". *screen* None: all is whole.
+    """
+    titles = [title for title, *_ in columns]
+    kinds = [kind for _, kind, _ in columns]
+    whole = [*map(cell_len, titles)]
+    cells = [titles, *_cells(columns, rows, whole)]
+    widths = whole if screen is None else _widths(titles, kinds, whole, screen)
+    for row in cells:
+        yield from _parts(kinds, widths, row)
+
+
 def _lines(kinds: Sequence[str], widths: Sequence[int], row: Sequence[str]) -> Iterator[str]:
     """The lines of one row: several where a text is folded."""
+    return ((" " * GAP).join(parts).rstrip() for parts in _parts(kinds, widths, row))
+
+
+def _parts(kinds: Sequence[str], widths: Sequence[int], row: Sequence[str]) -> Iterator[list[str]]:
+    """The cells of each line of a row, as wide as their columns."""
     cells = [_fit(text, kind, width) for text, kind, width in zip(row, kinds, widths, strict=True)]
     for texts in zip_longest(*cells, fillvalue=""):
-        parts = [
+        yield [
             text.rjust(width) if kind == "number" else set_cell_size(text, width)
             for text, kind, width in zip(texts, kinds, widths, strict=True)
         ]
-        yield (" " * _GAP).join(parts).rstrip()
 
 
 def _fit(text: str, kind: str, width: int) -> list[str]:

@@ -16,18 +16,27 @@ from fbtasks.queue.operations import moving, queues, tasks
 from fbtasks.system.showing import count
 
 
+def done_lines(changes: tasks.TaskChanges, what: str) -> list[str]:
+    """Returns what was changed, in words."""
+    lines = [f"Task {change.given} runs: its worker was asked to stop it." for change in changes.requested]
+    return lines + ([f"{count(changes.count, 'task')} {what}."] if changes.count or not lines else [])
+
+
+def refusal(changes: tasks.TaskChanges, hint: str = "") -> str:
+    """Returns which tasks were refused, with the reason and *hint*; empty: none."""
+    left = ", ".join(f"{change.given} ({change.state or 'gone'})" for change in changes.refused)
+    return f"nothing was changed for {left}: {changes.condition}{hint}." if left else ""
+
+
 def _report(command: Command, changes: tasks.TaskChanges, what: str, hint: str = "") -> None:
     """Prints what was changed. Raises an error that names the tasks that were refused, with the reason and *hint*."""
     if command.as_json:
         print_json({"count": changes.count, "tasks": changes.tasks})
     else:
-        for change in changes.requested:
-            say(f"Task {change.given} runs: its worker was asked to stop it.")
-        if changes.count or not changes.requested:
-            say(f"{count(changes.count, 'task')} {what}.")
-    left = ", ".join(f"{change.given} ({change.state or 'gone'})" for change in changes.refused)
-    if left:
-        raise FBTasksError(f"nothing was changed for {left}: {changes.condition}{hint}.")
+        for line in done_lines(changes, what):
+            say(line)
+    if refused := refusal(changes, hint):
+        raise FBTasksError(refused)
 
 
 @command

@@ -114,6 +114,18 @@ class Database:
         self.make_ready(create=False, lends=False)
         return self._open_queue(charset)
 
+    def open_as_it_is(self) -> Session:
+        """A session of one's own, whatever schema the database has: nothing is created or migrated; close it."""
+        if self._missing():
+            raise SchemaError(no_queue(self.url.database, creates=self.settings.migrates))
+        return self._open()
+
+    def check(self, session: Session) -> None:
+        """Raises :class:`SchemaError` unless the schema is the one that this program works with."""
+        found = migrate.current_version(session)
+        migrate.check(session, found)
+        features.check(session, features.missing(session, self._find(session), self._wanted(found)))
+
     def _open_queue(self, charset: str | None = None) -> Session:
         """Opens a session of a queue that was there. Raises :class:`SchemaError` when it was uninstalled since."""
         session = self._open(charset)

@@ -143,23 +143,28 @@ def drop_former(session: Session, *, locked: bool = False) -> int:
     *locked*: the caller keeps others from migrating, so what has a later number is left of a migration that was cut. It
     takes the right to drop them; without that, and while another process is at it, none goes.
     """
-    in_use = current(session)
-    numbers = {
-        name: int(match[1]) for (name,) in session.read("numbered_packages") if (match := _NUMBERED.fullmatch(name))
-    }
-    former = [name for name, number in numbers.items() if number < in_use or (locked and number > in_use)]
-    former += [name for (name,) in session.read("former_packages", more=" ")]  # of features of other distributions
-    if not former or session.read("connections_of_before", more=" ")[0][0]:
+    names = former(session, locked=locked)
+    if not names or session.read("connections_of_before", more=" ")[0][0]:
         return 0
 
     def drop(transaction: Transaction) -> None:
-        for name in former:  # bodies first: packages call each other
+        for name in names:  # bodies first: packages call each other
             transaction.script(f"DROP PACKAGE BODY {name}")
-        for name in former:
+        for name in names:
             transaction.script(f"DROP PACKAGE {name}")
 
     try:
         session.run(drop, point="migrate", attempts=1)
     except (ConflictError, StatementRefused, AuthenticationError):
         return 0
-    return len(former)
+    return len(names)
+
+
+def former(session: Session, *, locked: bool = False) -> list[str]:
+    """Returns the packages that were in use before; *locked* as in :func:`drop_former`."""
+    in_use = current(session)
+    numbers = {
+        name: int(match[1]) for (name,) in session.read("numbered_packages") if (match := _NUMBERED.fullmatch(name))
+    }
+    found = [name for name, number in numbers.items() if number < in_use or (locked and number > in_use)]
+    return found + [name for (name,) in session.read("former_packages", more=" ")]  # of other distributions

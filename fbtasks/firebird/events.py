@@ -10,10 +10,12 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from typing import Any
 
+from fbtasks import timing as clock
+from fbtasks.errors import DatabaseUnavailable
 from fbtasks.firebird.driver.translate import Translated
 from fbtasks.firebird.session import Session
 
@@ -104,6 +106,29 @@ class Events:
             # it is for the library to forget.
             self._request._refcnt = 0
             self._request = None
+
+
+def round_trip(listener: Session, post: Callable[[], object], name: str, seconds: float) -> float | None:
+    """Returns after how many seconds *listener* hears the event that *post* posts. None: not within *seconds*.
+
+    The listener is closed, and before that killed while a server keeps it waiting for the port of its events.
+    """
+    until = clock.monotonic() + seconds
+    limit = threading.Timer(seconds, listener.kill)
+    limit.daemon = True
+    limit.start()
+    with closing(listener), suppress(DatabaseUnavailable):  # it was killed
+        try:
+            events = Events(listener, [name])
+        finally:
+            limit.cancel()
+        with closing(events):
+            events.wait(until - clock.monotonic())  # the first request is answered at once, whatever was posted
+            posted = clock.monotonic()
+            post()
+            if events.wait(until - clock.monotonic()):
+                return clock.monotonic() - posted
+    return None
 
 
 def _read(block: bytes) -> dict[bytes, int]:

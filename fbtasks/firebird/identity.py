@@ -142,11 +142,23 @@ def refuse_mounted(path: str) -> None:
         )
 
 
-def _mount_points() -> set[str]:
-    """The places at which something is mounted for this process; none where the system does not tell."""
+def file_system(path: str) -> str:
+    """Returns the kind of the file system that *path*, without links in it, is on; empty: the system does not tell."""
+    mounts = _mount_points()
+    while path not in mounts and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return mounts.get(path, "")
+
+
+def _mount_points() -> dict[str, str]:
+    """The kinds of file systems by the places at which they are mounted; none where the system does not tell."""
     with suppress(OSError), open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
-        return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in mounts}
-    return set()
+        found = (line.partition(" - ") for line in mounts)
+        return {
+            re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), place.split()[4]): kind.split()[0]
+            for place, _, kind in found
+        }
+    return {}
 
 
 class KnownDatabase:

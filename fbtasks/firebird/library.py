@@ -33,6 +33,14 @@ def lock_directory(url: DatabaseURL) -> Path:
     return _guards[os.path.realpath(url.database)].directory
 
 
+def client_library() -> tuple[str, str]:
+    """Returns the version of the client library that is loaded, and its path."""
+    from firebird.driver import fbapi
+
+    api = fbapi.get_api()
+    return ".".join(map(str, api.util.get_client_version())), str(api.client_library_name)
+
+
 def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
     """Loads the client library once, and joins the guard of an embedded database. *at_exit* is called at the exit."""
     global _provider, _lock_directory

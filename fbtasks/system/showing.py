@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+_REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()])*?)\)?\.?")
 CUT: Final = " ... "
 """What stands for the middle of a text that was too long."""
 
@@ -24,6 +26,13 @@ def brief(error: BaseException) -> str:
 def sentence(text: str) -> str:
     """*text* with a full stop, unless it ends as a sentence does."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def split_remedy(text: str) -> tuple[str, str | None]:
+    """Returns *text*, on one line, without the command of fbtasks with which it ends, and that command."""
+    line = " ".join(text.split())
+    found = _REMEDY.fullmatch(line)
+    return (found[1], found[2]) if found else (line, None)
 
 
 def ending(text: str) -> str:

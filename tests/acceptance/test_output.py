@@ -343,6 +343,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("discard",): (["said"], {"count": 1}),
         ("features", "drop"): (["audit"], {"dropped": "audit", "left": []}),
         ("grant",): (["producer", "ann"], {"role": "producer", "revoked": False}),
+        ("doctor",): ([], {"level": "error"}),
         ("health",): ([], {"healthy": False, "workers": 0}),
         ("inspect", "stats"): ([], {}),
         ("inspect", "task"): (["none"], {"task_id": "none", "state": "succeeded", "args": [None], "kwargs": {}}),
@@ -373,15 +374,16 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("subscriptions", "drop"): (["two", "--yes"], {}),
         ("subscriptions", "pause"): (["one"], {"changed": ["one"]}),
         ("subscriptions", "resume"): (["one"], {"changed": ["one"]}),
+        ("top",): (["--interval", "0.1"], {"paused_names": []}),
     }
     # A log, what Prometheus reads, tables of its own, and one that leaves nothing: integration/test_uninstall.py.
-    without = {("worker",), ("metrics",), ("sql",), ("uninstall",)}
+    without = {("worker",), ("metrics",), ("sql",), ("uninstall",), ("web",)}
     for path, command in json_commands():
         if path in without:
             continue
         assert "--json" in {opt for param in command.params for opt in param.opts}, path
         arguments, wanted = examples.get(path, ([], None))
-        found = json.loads(fb(*path, *arguments, "--json", code=path == ("health",)).out)
+        found = json.loads(fb(*path, *arguments, "--json", code=path in (("doctor",), ("health",))).out)
         if wanted is None:
             assert isinstance(found, list)
         else:
@@ -474,7 +476,7 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
     assert re.search(r"^forgotten +1 +0 +0 +0 +0 +\d+ m?s +none$", shown, re.MULTILINE)
     assert fb("health", code=1).out == (
         "queue forgotten: no worker serves it. To move its tasks: fbtasks move --from forgotten --to QUEUE\n"
-        "queue default: no worker knows a task named shop.unknown: fbtasks inspect parked\n"
+        "queue default: no worker knows a task named shop.unknown (fbtasks inspect parked)\n"
     )
 
 

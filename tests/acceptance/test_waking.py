@@ -75,4 +75,4 @@ def test_health_tells_with_its_exit_code(project, served, wait_for):
     project.workers[0][0].terminate()
     assert project.workers[0][0].wait(30) == 0
     done = project.run("health", check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "no worker is alive\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "no worker is alive (fbtasks worker -A MODULE)\n", "")

@@ -39,6 +39,7 @@ def bill(number): pass
         yield self.command("inspect", "held", "--limit", "20")
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
+        yield self.glance()
 
 
 class Ordered(Scene):

@@ -9,6 +9,7 @@ from support.held import unread
 from support.programs import command_line_in
 
 from fbtasks import FBTasks
+from fbtasks.cli.top.sight import look
 from fbtasks.queue import tasks
 from fbtasks.queue.upkeep.collecting import Room
 from fbtasks.tasks.call import Finished, Succeeded
@@ -112,8 +113,13 @@ class Scene:
         """Runs ``fbtasks`` in this process. Returns what it prints."""
         path = ("-A", "proj") if arguments[0] in ("migrate", "call") else ()
         done = command_line_in(self.project.folder, self.project.env, arguments[0], *path, *arguments[1:])
-        assert done.returncode in (0, 1), done.stderr  # health answers with 1
+        assert done.returncode in (0, 1), done.stderr  # health and doctor answer with 1
         return done.stdout
+
+    def glance(self):
+        """A look of ``fbtasks top``."""
+        because = "it counts up to 1,000 of each state"
+        return Line("a look of fbtasks top", lambda: look(self.app.database), grows=4, because=because)
 
     def connect(self):
         """Opens a connection, and does nothing with it."""

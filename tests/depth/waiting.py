@@ -39,6 +39,7 @@ class Waiting(Scene):
         yield self.command("inspect", "parked", "--limit", "20")
         yield self.command("inspect", "sources", grows=None, because=COUNTS)
         yield self.command("health")
+        yield self.glance()
         yield Line("fbtasks pause, and fbtasks resume", self.pause, times=1, opens=True, wears=False)
 
     def heavy(self):
@@ -88,6 +89,7 @@ def paused(): pass
         yield Line("a worker registers, has one heartbeat and ends", self.beat)
         yield self.command("inspect", "parked", "--limit", "20")
         yield self.command("health")
+        yield self.glance()
 
 
 class Scheduled(Scene):
@@ -104,6 +106,7 @@ class Scheduled(Scene):
         yield self.command("inspect", "scheduled", "--limit", "20")
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
+        yield self.glance()
 
     def soon(self):
         self.plain.apply_async(countdown=0.001)
@@ -179,6 +182,8 @@ def add(a, b): return a + b
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
+        yield self.command("doctor")
+        yield self.glance()
         yield Line("ten of them, by fbtasks prune", self.prune)
         yield Line("fbtasks retry, of one", self.retry, times=1, opens=True, wears=False)
 

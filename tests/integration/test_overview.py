@@ -4,7 +4,7 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks.errors import ConflictError
-from fbtasks.firebird.session import also_doing
+from fbtasks.firebird.session import READ, SNAPSHOT, UPDATE, Session, also_doing
 from fbtasks.queue import results
 from fbtasks.queue.operations import overview, tasks
 from fbtasks.queue.results import Filter
@@ -30,6 +30,19 @@ def test_one_look_serves_all_who_ask_within_a_second(app, monkeypatch):
     drain_one(app)
     looks._until = 0.0
     assert [row.succeeded for row in looks.get().counters] == [1]
+
+
+def test_a_look_begins_no_more_transactions_than_it_needs(app, monkeypatch):
+    overview.look(app.database)
+    begun, transaction = [], Session.transaction
+
+    def noted(self, kind=UPDATE, point=""):
+        begun.append(kind)
+        return transaction(self, kind, point)
+
+    monkeypatch.setattr(Session, "transaction", noted)
+    overview.look(app.database)
+    assert begun == [READ, SNAPSHOT]
 
 
 def drain_one(app):

@@ -23,15 +23,22 @@ class _Reader(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tags, self.forms, self.texts = [], [], []
+        self.inside, self.nested = 0, False
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         facts = dict(attrs)
         self.tags.append((tag, facts))
+        if tag == "a":
+            self.nested = self.nested or self.inside > 0
+            self.inside += 1
         if tag == "form":
             self.forms.append({**facts, "fields": {}})
         elif tag in ("input", "textarea") and self.forms:
             self.forms[-1]["fields"][facts.get("name")] = facts.get("value", "")
+
+    def handle_endtag(self, tag):
+        self.inside -= tag == "a"
 
     def handle_data(self, data):
         self.texts.append(data)
@@ -44,6 +51,8 @@ class Page:
         self.status = response.status_code
         read = _Reader(response.text)
         self.tags, self.forms = read.tags, read.forms
+        self.nested = read.nested
+        """Whether a link is in another one."""
         self.text = re.sub(r"\s+", " ", " ".join(read.texts))
         self.links = [facts["href"] for tag, facts in read.tags if tag == "a" and "href" in facts]
         self.buttons = {form["action"] for form in read.forms if "action" in form}

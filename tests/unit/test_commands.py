@@ -24,6 +24,7 @@ HEAVY = {
         (["--help"], set()),
         (["retry", "--help"], {"fbtasks.cli.tasks", "fbtasks.app", "fbtasks.queue.operations.tasks", "json"}),
         (["inspect", "workers", "--help"], {"fbtasks.cli.inspect", "fbtasks.app", "rich"}),
+        (["top", "--help"], {"fbtasks.cli.top", "fbtasks.app", "rich"}),
     ],
 )
 def test_a_command_imports_what_it_needs(command, imported):

@@ -158,6 +158,7 @@ def parsed(text):
     return "", str(url) + repr(url) + url.dsn
 
 
+@example("ann:{}@db.example:/srv/x.fdb", ["//"], 1)
 @example("firebird://ann:{}@db.example/x", ["12", "?"], 1)
 @example("firebird://ann:{}@db.example/x", ["12", "#"], 2)
 @example("firebird://ann:{}@db.example/x", ["@", "\u2100"], 0)

@@ -255,14 +255,14 @@ def find_problems(session: Session) -> Iterator[Problem]:
     names = {row.id: row.name for row in rows}
     for each in admission.closed(session):
         name = names.get(each.limit, "")
-        yield Problem(describe_closed(name, each), f"limit {name}")
+        yield Problem(describe_closed(name, each), f"limit {name}", id="limit-closed")
     for number, said in admission.said_twice(session).items():
-        yield Problem(describe_said(says(said)), f"limit {names.get(number, '')}", is_wrong=False)
+        yield Problem(describe_said(says(said)), f"limit {names.get(number, '')}", is_wrong=False, id="limit-disputed")
     # All that is held is counted only where something waits for what nobody has defined.
     unknown = undefined(rows, admission.loads(session)) if admission.loads(session, 1).keys() - names.keys() else {}
     for load in unknown.values():
         tasks = f"{count(load.waiting, 'task')} {'waits' if load.waiting == 1 else 'wait'}"
-        yield Problem(f"{tasks} for a limit that no app has defined (fbtasks inspect held)")
+        yield Problem(f"{tasks} for a limit that no app has defined (fbtasks inspect held)", id="limit-undefined")
 
 
 def describe_queues(session: Session, rows: dict[str, QueueRow]) -> None:

@@ -160,12 +160,13 @@ def find_problems(session: Session, asked: Asked, feeds: Collection[Feed]) -> It
     """
     stale, rows = _undeployed(session, feeds), subscriptions.read(session)
     for failing in polling.failing(session):
-        yield Problem(failing.error, f"polling {failing.table} for {failing.task} fails")
+        yield Problem(failing.error, f"polling {failing.table} for {failing.task} fails", id="polling")
     for (app, name), problem in stale.items():
-        yield Problem(f"{problem.rstrip('.')} (fbtasks subscriptions apply)", f"subscription {name} (app {app})")
+        lacks = f"{problem.rstrip('.')} (fbtasks subscriptions apply)"
+        yield Problem(lacks, f"subscription {name} (app {app})", id="undeployed")
     for event in subscriptions.unhandled_events(session):
         if event.lag > asked.max_lag:
-            yield Problem(why_unhandled(event.since), f"event {event.event}")
+            yield Problem(why_unhandled(event.since), f"event {event.event}", id="event-unhandled")
     if not rows:
         return
     wrong, backlogs = _wrong(session, rows, stale), subscriptions.backlogs(session)
@@ -181,11 +182,11 @@ def find_problems(session: Session, asked: Asked, feeds: Collection[Feed]) -> It
                     asked.waiting.add(row.queue)
                 if min(due_for, _open_for(asked, row.queue)) > asked.max_lag:
                     said.append(f"{row.kind}s wait, the oldest for {backlog.lag:.0f} s")
-        yield from (Problem(each, f"subscription {row.name}") for each in said)
+        yield from (Problem(each, f"subscription {row.name}", id="subscription") for each in said)
     if found := older_writers(session):
         from fbtasks.features.sources.showing import END_THEM, older
 
-        yield Problem(older(found, END_THEM, processes.workers(session)), is_wrong=False)
+        yield Problem(older(found, END_THEM, processes.workers(session)), is_wrong=False, id="older-writers")
 
 
 def _open_for(asked: Asked, name: str) -> float:

@@ -274,6 +274,7 @@ ENVIRONMENT: Final = Environment(
 )
 ENVIRONMENT.globals.update(charts=charts, columns_of=columns_of, State=State, VERSION=VERSION)
 ENVIRONMENT.tests["figure"] = lambda value: type(value) in (int, float)  # neither a state nor yes and no
+ENVIRONMENT.tests["link"] = lambda value: isinstance(value, Ref | TaskRef)
 ENVIRONMENT.filters.update(
     span=lambda seconds: "" if seconds is None else span(seconds), bounded=_bounded, state=state, kind=kind_of
 )

@@ -40,8 +40,12 @@ class Overview:
 
 def look(database: Database, window: timedelta | None = timedelta(hours=1)) -> Overview:
     """Returns what there is. Counters are those of the last *window*, as :func:`results.stats` has them."""
+    return database.use(lambda session: read(database, session, window))
 
-    def read(session: Session) -> Overview:
+
+def read(database: Database, session: Session, window: timedelta | None = timedelta(hours=1)) -> Overview:
+    """Does what :func:`look` does, with a session."""
+    with session.reading():
         workers = processes.workers(session)
         serving = processes.serving(workers)
         rows = {row.queue: row for row in results.bounded(session, MOST + 1)}
@@ -55,8 +59,6 @@ def look(database: Database, window: timedelta | None = timedelta(hours=1)) -> O
             results.stats(session, window),
             session.transaction_gap(),
         )
-
-    return database.use(read)
 
 
 class Looks:

@@ -1,12 +1,12 @@
 -- Named queries. The parameters are positional, in the order of their question marks. A statement that only calls a
 -- procedure is not among them: the procedure's name stands for it (fbtasks/database/packages.py).
 
--- name: some_parked_names
--- Of the first tasks that are parked: all of them may be a million.
-SELECT DISTINCT P.QUEUE, P.NAME FROM (
-    SELECT FIRST 200 QUEUE, NAME FROM QUEUE_TASK WHERE STATE = 3
-        ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID) P
-WHERE NOT EXISTS(SELECT 1 FROM QUEUE_RULE WHERE NAME = P.NAME AND PAUSED = 1)
+-- name: some_names
+-- Of the first tasks of each queue that are in a state: all of them may be a million.
+SELECT DISTINCT T.QUEUE, T.NAME FROM FBTASKS_VIEW.STATES S CROSS JOIN LATERAL (
+    SELECT FIRST 100 QUEUE, NAME FROM QUEUE_TASK WHERE STATE = S.STATE AND QUEUE = S.QUEUE
+        ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID) T
+WHERE S.STATE = ? AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE WHERE NAME = T.NAME AND PAUSED = 1)
 
 -- name: parked_names
 -- But for tasks that need a feature which is none of those, each between spaces.
@@ -308,6 +308,49 @@ SELECT COALESCE(NAME, KIND || ' ' || PID || '@' || HOST) FROM QUEUE_PROCESS WHER
 -- name: unfinished
 -- What would be lost with the queue. A feature has a query unfinished_NAME of the same kind.
 SELECT TRIM('task'), COUNT(*) FROM QUEUE_TASK
+
+-- name: orphans
+-- Tasks that say they run, of workers that are not registered: counted up to a number.
+SELECT COUNT(*) FROM (SELECT FIRST (?) ID FROM QUEUE_TASK T WHERE STATE = 2
+    AND (WORKER_ID IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS WHERE ID = T.WORKER_ID)))
+
+-- name: engine_state
+-- All of MON$ in one read, since each reader has all other connections write down what they do. With the oldest
+-- transaction that keeps versions of rows: one that only reads, in READ COMMITTED, does so while a statement runs.
+SELECT D.MON$SHUTDOWN_MODE, D.MON$BACKUP_STATE, T.NUMBER, T.SECONDS, T.CONNECTION, T.USER_NAME, T.PROGRAM, T.PID, T.HOST
+    FROM MON$DATABASE D LEFT JOIN (
+        SELECT FIRST 1 T.MON$TRANSACTION_ID, DATEDIFF(SECOND FROM T.MON$TIMESTAMP TO O.MON$TIMESTAMP),
+                A.MON$ATTACHMENT_ID, TRIM(A.MON$USER), A.MON$REMOTE_PROCESS,
+                COALESCE(A.MON$REMOTE_PID, A.MON$SERVER_PID), COALESCE(A.MON$REMOTE_HOST, A.MON$REMOTE_ADDRESS)
+            FROM MON$TRANSACTIONS T JOIN MON$ATTACHMENTS A ON A.MON$ATTACHMENT_ID = T.MON$ATTACHMENT_ID
+            JOIN MON$TRANSACTIONS O ON O.MON$TRANSACTION_ID = CURRENT_TRANSACTION
+            WHERE A.MON$SYSTEM_FLAG = 0 AND A.MON$ATTACHMENT_ID <> CURRENT_CONNECTION
+                AND (T.MON$READ_ONLY = 0 OR T.MON$ISOLATION_MODE < 2 OR T.MON$STATE = 1)
+            ORDER BY T.MON$TRANSACTION_ID
+        ) T (NUMBER, SECONDS, CONNECTION, USER_NAME, PROGRAM, PID, HOST) ON TRUE
+
+-- name: inactive_indexes
+SELECT TRIM(RDB$INDEX_NAME) FROM RDB$INDICES
+    WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_' AND RDB$INDEX_INACTIVE = 1 ORDER BY 1
+
+-- name: unmeasured_indexes
+-- Indexes that were made while their table was empty, where it has more pages by now than one page of pointers leads
+-- to. Not those with a condition: the engine may crash on these (FirebirdSQL/firebird#9070).
+SELECT TRIM(I.RDB$INDEX_NAME) FROM RDB$INDICES I
+    JOIN RDB$RELATIONS R ON R.RDB$RELATION_NAME = I.RDB$RELATION_NAME
+    WHERE I.RDB$RELATION_NAME STARTING WITH 'QUEUE_' AND I.RDB$STATISTICS = 0 AND I.RDB$CONDITION_SOURCE IS NULL
+        AND I.RDB$INDEX_INACTIVE IS DISTINCT FROM 1 AND EXISTS(SELECT 1 FROM RDB$PAGES
+            WHERE RDB$RELATION_ID = R.RDB$RELATION_ID AND RDB$PAGE_TYPE = 4 AND RDB$PAGE_SEQUENCE > 0)
+
+-- name: session_facts
+SELECT QUEUE_NOW(), RDB$GET_CONTEXT('SYSTEM', 'SESSION_TIMEZONE') FROM RDB$DATABASE
+
+-- name: database_charset
+SELECT TRIM(D.RDB$CHARACTER_SET_NAME), TRIM(C.RDB$DEFAULT_COLLATE_NAME) FROM RDB$DATABASE D
+    LEFT JOIN RDB$CHARACTER_SETS C ON C.RDB$CHARACTER_SET_NAME = D.RDB$CHARACTER_SET_NAME
+
+-- name: post_event
+EXECUTE BLOCK (NAME VARCHAR(63) CHARACTER SET ASCII = ?) AS BEGIN POST_EVENT NAME; END
 
 -- name: orphaned_pages
 -- Pages of tables that are not there, under numbers that the next tables get: a process was killed while it committed

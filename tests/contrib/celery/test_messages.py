@@ -12,6 +12,7 @@ from fbtasks.config import Settings
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
+from fbtasks.queue.operations.doctor.examination import examine
 from fbtasks.queue.register import hosts, processes
 
 pytestmark = pytest.mark.emptied
@@ -551,7 +552,7 @@ def test_the_length_of_a_queue_is_counted_up_to_a_bound(store):
     store.use(consumer, "q", 1)
     assert store.lengths(["none", "q"], 1000) == [("q", 298, 1, 2, 0, 1)]
     (found,), unordered, indexed = reads(store, lambda t: messages.lengths(t, ["q"], 100))
-    assert (found, found.messages) == (("q", 100, 1, 2, 1), 103)
+    assert (found, found.messages) == (("q", 100, 1, 2, 0, 1), 103)
     assert unordered == 0
     assert indexed < 250  # those that were claimed are versions of the rows that are ready
 
@@ -574,5 +575,8 @@ def test_who_looks_at_the_database_is_told_of_the_queues_of_celery(store, app, c
     for command in ("queues", "workers", "ready", "active"):
         assert told("inspect", command)[0].startswith(said)
     out, err = told("health")
-    assert out == "no worker is alive"
+    assert out == "no worker is alive (fbtasks worker -A MODULE)"
     assert err.startswith(said)
+    store.put("mail")
+    assert told("health")[1].startswith("queue mail of Celery: it has messages, and no consumer\n")
+    assert [each.level.name for each in examine(app.database) if each.id == "no-consumer"] == ["WARNING"]

@@ -93,4 +93,6 @@ def test_limits_list_and_health_show_who_says_what(app, make, said, url, capsys)
     assert row["says"] == {"billing": "10/s", "shop": "3 at once"}
     command_line("health", "--url", url)
     done = capsys.readouterr()
-    assert (done.err, done.out) == (f"limit sms: {text}\n", "no worker is alive\n")
+    assert (done.err, done.out) == (f"limit sms: {text}\n", "no worker is alive (fbtasks worker -A MODULE)\n")
+    command_line("doctor", "--url", url)
+    assert "\nwarning: limit-disputed: limit sms: the app billing says 10/s, and that" in capsys.readouterr().out

@@ -514,7 +514,8 @@ def test_the_commands_say_what_they_do(app, url, capsys, monkeypatch, stopped):
     assert run("health", code=1) == (
         "queue default: no worker serves it\n"
         f"limit ordered:move: a key is closed since task {first.id} failed; tasks that wait behind it: 1. Retry that "
-        f"task, or pass it by: fbtasks limits resume ordered:move --task {first.id}\nno worker is alive\n"
+        f"task, or pass it by: fbtasks limits resume ordered:move --task {first.id}\n"
+        "no worker is alive (fbtasks worker -A MODULE)\n"
     )
     assert run("limits", "set", "customer", code=2).endswith("--at-once, --rate or --burst.\n")
     assert "Did you mean 'customer'?" in run("limits", "reset", "customr", code=2)

@@ -145,7 +145,10 @@ def test_a_table_is_altered(app, url, heard, said, caplog):
     script(app, "ALTER TABLE ORDERS ADD MORE INTEGER", "ALTER TABLE ORDERS DROP STATUS")
     assert apply(app).changes == []
     assert told(app, caplog) == []
-    assert said("health")["problems"] == ["queue default: no worker serves it", "no worker is alive"]
+    assert said("health")["problems"] == [
+        "queue default: no worker serves it",
+        "no worker is alive (fbtasks worker -A MODULE)",
+    ]
     for refused in ("DROP NOTE", "ALTER NOTE TO TEXT", "DROP TOTAL"):
         with pytest.raises(StatementRefused, match=r"QUEUE_ON_1|there are 1 dependencies"):
             script(app, f"ALTER TABLE ORDERS {refused}")

@@ -1,5 +1,6 @@
 """What the code has and the database not so: ``health -A`` and a worker's log tell it until it is put right."""
 
+import json
 import re
 from collections import Counter
 from contextlib import closing
@@ -289,6 +290,9 @@ def test_the_command_line_tells_it_with_the_code_alone(app, url, capsys, tmp_pat
     assert command_line("health", "-A", "shop_of_test") == 1
     no_table = NO_TABLE.rstrip(".")
     assert f"subscription paid (app test): {no_table} (fbtasks subscriptions apply)\n" in capsys.readouterr().out
+    assert command_line("doctor", "-A", "shop_of_test", "--json") == 1
+    found = {each["id"]: each["finding"] for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["undeployed"] == f"subscription paid (app test): {no_table}"
     assert command_line("health", "--url", url) == 1  # no worker is alive
     assert "paid" not in capsys.readouterr().out
     for command in (["subscriptions", "list"], ["inspect", "sources"]):

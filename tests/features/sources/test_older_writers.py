@@ -10,7 +10,10 @@ from support.sql import execute, one
 
 from fbtasks.queue.register import hosts
 
-SAYS = [("subscriptions", "list"), ("subscriptions", "diff", "-A", "proj"), ("inspect", "sources"), ("health",)]
+SAYS = [
+    ("subscriptions", "list"), ("subscriptions", "diff", "-A", "proj"), ("inspect", "sources"), ("health",),
+    ("doctor",),
+]  # fmt: skip
 
 
 def test_a_connection_that_is_older_than_a_trigger_is_told_of_while_it_lives(project):
@@ -18,7 +21,7 @@ def test_a_connection_that_is_older_than_a_trigger_is_told_of_while_it_lives(pro
         found = []
         for command in SAYS:
             done = project.run(*command, check=False)
-            if "older" not in done.stdout + done.stderr:
+            if "older than" not in done.stdout + done.stderr:
                 found.append(" ".join(command))
         return found
 

@@ -233,7 +233,8 @@ class Boxes(Sheet):
         if after is not None:
             keys = keys[keys.index(after) + 1 :]
         cells = {"Box": None, "Task": TaskRef(7), "Other": Ref("boxes", "a/b", "there"), "Since": timedelta(seconds=90)}
-        return [Line(key=key, cells={**cells, "Box": key}, wrong="it is empty") for key in keys[:most]]
+        first = {"a/b": Ref("boxes", "a/b", "a box"), "..": "<b>failed"}
+        return [Line(key=key, cells={**cells, "Box": first.get(key, key)}, wrong="it is empty") for key in keys[:most]]
 
     def detail(self, session, key):
         nodes = [
@@ -266,8 +267,11 @@ def test_names_of_all_kinds_are_in_addresses(boxing, monkeypatch):
     while path:
         found = page(client, path)
         seen += [link for link in found.links if link.startswith("/boxes/") and link != "/boxes/a~2Fb"][:3]
+        assert not found.nested
         path = next((link for link in found.links if "after=" in link), None)
     assert all("/" not in link.removeprefix("/boxes/") for link in seen)
+    assert not {"/boxes/.", "/boxes/.."}.intersection(seen)  # which a browser takes for folders
+    assert all(client.get(link).content_type.startswith("text/html") for link in seen)
     keys = [client.get(f"{link}.json").json["line"]["key"] for link in ["/boxes/a~2Fb", *seen]]
     assert sorted(set(keys)) == sorted(KEYS)
 

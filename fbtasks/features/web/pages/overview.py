@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Response
 
-from fbtasks.cli.health import sentences
 from fbtasks.features.web.pages.span import past
 from fbtasks.queue import results
 from fbtasks.queue.operations.workers import get_health
@@ -34,7 +33,7 @@ def show(context: Context) -> Response:
         workers=len(alive),
         running=sum(worker.running for worker in alive),
         slots=sum(worker.concurrency for worker in alive),
-        findings=list(sentences(health)),
+        findings=[*map(str, health.wrong())],
         remarks=[str(remark) for remark in health.remarks],
         failures=database.use(lambda session: list(results.listing(session, State.FAILED, Filter(limit=8)))),
         **past(context),
