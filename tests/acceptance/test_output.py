@@ -356,6 +356,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
             ["-A", "fed_shop", "--from", "default", "--to", "mail", "--task", "x", "-y"],
             {"count": 0, "left": {}},
         ),
+        ("stop",): ([str(register_worker(shop, lease=-1))], {"stopped": ["w@host"]}),
         ("pause",): (["default"], {"queues": ["default"], "tasks": [], "put_back": 0}),
         ("prune",): ([], {"count": 0}),
         ("purge",): (["default", "--yes"], {"queue": "default", "count": 3}),
