@@ -27,6 +27,7 @@ COMMANDS: Final[Table] = {
     "fbtasks.cli.pausing": {
         "pause": "Let no task of a queue, or of a name, begin; what runs goes on.",
         "resume": "Go on after a pause. Tasks of a name are put back into their queues.",
+        "stop": "Have workers end, by their names or ids, when what they run has ended; they claim nothing more.",
     },
     "fbtasks.cli.health": {
         "health": "Check for monitoring: exit code 1 when a queue is not served or waits too long.",

@@ -1,4 +1,4 @@
-"""The commands ``pause`` and ``resume``, of queues and of names of tasks."""
+"""The commands ``pause`` and ``resume``, of queues and of names of tasks, and ``stop``, of workers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from fbtasks.cli.options import Command, command
 from fbtasks.queue.operations import pausing as service
+from fbtasks.queue.operations import workers as worker_service
 from fbtasks.system.showing import count
 
 _queues = click.argument("queues", metavar="[QUEUE]...", nargs=-1)
@@ -44,3 +45,15 @@ def resume(command: Command, queues: tuple[str, ...], names: tuple[str, ...]) ->
     if not done.queues and not done.tasks:
         text = put_back if done.put_back else "Nothing to do: not paused."
     command.answer(done, text)
+
+
+@command
+@click.argument("workers", metavar="WORKER...", nargs=-1, required=True)
+def stop(command: Command, workers: tuple[str, ...]) -> None:
+    """Have workers end, by their names or ids, when what they run has ended; they claim nothing more."""
+    told = worker_service.stop(command.database, workers)
+    text = f"{', '.join(told)}: ends when what it runs has ended." if len(told) == 1 else ""
+    text = text or (
+        f"{', '.join(told)}: each ends when what it runs has ended." if told else "Nothing to do: told already."
+    )
+    command.answer({"stopped": told}, text)

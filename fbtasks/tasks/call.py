@@ -470,6 +470,8 @@ class HeartbeatReply:
     """Whether tasks are parked in any queue."""
     stops: bool = False
     """Whether tasks of this worker are to be stopped."""
+    ends: bool = False
+    """Whether an operator has told this worker to end, or it has begun to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,6 +233,9 @@ class Loop:
             self._register(session)
             self._dispatcher.settle(session)
             self._listener.restart()
+        if reply.ends and not self.drain.begun:
+            logger.info("An operator has told this worker to end: stopping.")
+            self.drain.begin()
         self.drain.look_at_schema(reply.schema_version, anew=reply.generation != session.generation)
         try:
             self._app.database.known.check()

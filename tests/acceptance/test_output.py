@@ -332,6 +332,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     for name in ("hourly", "gone"):
         shop.add_periodic("shop.say", every=3600, args=(1,), name=name)
     shop.database.use(shop.features["schedules"].deploy)
+    worker = str(register_worker(shop, lease=-1))
     shop.close()  # no connection is older than the triggers
     (tmp_path / "fed_shop.py").write_text(FED)
     monkeypatch.syspath_prepend(tmp_path)
@@ -356,6 +357,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
             ["-A", "fed_shop", "--from", "default", "--to", "mail", "--task", "x", "-y"],
             {"count": 0, "left": {}},
         ),
+        ("stop",): ([worker], {"stopped": ["w@host"]}),
         ("pause",): (["default"], {"queues": ["default"], "tasks": [], "put_back": 0}),
         ("prune",): ([], {"count": 0}),
         ("purge",): (["default", "--yes"], {"queue": "default", "count": 3}),

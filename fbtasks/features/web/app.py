@@ -72,6 +72,7 @@ ACTIONS: Final[Sequence[tuple[str, str, Callable[..., Response]]]] = (
     ("/bulk/<key:action>", "do_bulk", many.bulk),
     ("/tasks/<key:id>/<key:action>", "do_task", one.task),
     ("/queues/<key:queue>/<key:action>", "do_queue", things.queue),
+    ("/workers/<int:id>/<key:action>", "do_worker", things.worker),
     ("/failures/<key:group>/<key:action>", "do_failure", many.failure),
     ("/<key:sheet>/<key:line>/<key:action>", "do_line", things.line),
 )

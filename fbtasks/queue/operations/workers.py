@@ -1,4 +1,4 @@
-"""Operations on workers: list, and whether they serve the queues in time."""
+"""Operations on workers: list, stop, and whether they serve the queues in time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from fbtasks.database.database import Database
 from fbtasks.database.migrate import check_identity
-from fbtasks.errors import ForeignDatabaseError
+from fbtasks.errors import ConfigurationError, ForeignDatabaseError
 from fbtasks.feature import Asked, Problem
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
@@ -68,6 +68,27 @@ class Health:
             yield from some
         if not self.workers:
             yield Problem("no worker is alive (fbtasks worker -A MODULE)", id="workers")
+
+
+def stop(database: Database, names: Sequence[str]) -> list[str]:
+    """Has workers end, which claim nothing more from their next heartbeat on and leave when what they run has ended.
+
+    *names* are those of workers, or their ids. Returns the names of those that had not been told yet. Raises
+    :class:`ConfigurationError` for one that is not registered; then none is told.
+    """
+
+    def work(session: Session) -> list[str]:
+        known = {text: each for each in processes.workers(session) for text in (each.name, str(each.id))}
+        for name in names:
+            if name not in known:
+                raise ConfigurationError(
+                    f"there is no worker {name!r}.{did_you_mean(name, known)} They are in: fbtasks inspect workers"
+                )
+        chosen = [each for each in dict.fromkeys(known[name] for name in names) if not each.draining]
+        session.run(lambda t: [t.call("FBTASKS_OPERATOR.STOP_WORKER", each.id) for each in chosen])
+        return [each.name for each in chosen]
+
+    return database.use(work)
 
 
 def list_workers(database: Database) -> list[WorkerRow]:

@@ -98,11 +98,12 @@ def heartbeat(
     if kind == "worker":
         query, given = "worker_heartbeat", [*given, draining, process_id, conflicts]
     done, silence, oldest, packed, number, *rest = transaction.rows(query, *given)[0]
-    version, generation, parked, stops = rest or (0, 0, 0, 0)
+    version, generation, parked, stops, ends = rest or (0, 0, 0, 0, False)
     lines = bytes(packed).decode().split("\n")
     return HeartbeatReply(
         bool(done), done == 1, silence / 1000, oldest == process_id,
         tuple(_neighbour(line) for line in lines if line), number, version, generation, bool(parked), bool(stops),
+        ends,
     )  # fmt: skip
 
 

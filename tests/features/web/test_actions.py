@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from support.dashboards import SAME, browser, page, said
 from support.draining import drain
+from support.registering import register
 from support.sql import execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, FBTasks
@@ -174,6 +175,16 @@ def test_a_queue_is_paused_resumed_and_purged(app, client):
     assert [line[1:3] for line in rows(app, AUDIT)] == [
         (each, "queue mail") for each in ("pause", "pause", "resume", "purge")
     ]
+
+
+def test_a_worker_is_stopped(app, client):
+    number = register(app, name="w", queues=["default"])
+    assert "ends when what it runs has ended" in page(client, f"/workers/{number}/stop").text
+    assert "It ends when" in said(client, post(client, f"/workers/{number}/stop")).text
+    assert one(app, "SELECT DRAINING FROM QUEUE_PROCESS WHERE ID = ?", number)
+    assert f"/workers/{number}/stop" not in page(client, f"/workers/{number}").links
+    assert "told already" in said(client, post(client, f"/workers/{number}/stop")).text
+    assert [line[1:3] for line in rows(app, AUDIT)] == [("stop_worker", f"worker {number}")] * 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Actions on queues, and on what features have."""
+"""Actions on queues and workers, and on what features have."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from fbtasks.features.web.actions.deed import Button, Deed, perform
-from fbtasks.queue.operations import pausing, queues
+from fbtasks.queue.operations import pausing, queues, workers
 from fbtasks.queue.results import QueueRow
 from fbtasks.sheet import Act, Line, Sheet
 from fbtasks.system.showing import count, sentence
+from fbtasks.tasks.call import WorkerRow
 
 if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
@@ -55,6 +56,32 @@ def queue(context: Context, queue: str, action: str) -> Response:
         ask=ask,
         do=lambda _: do(),
         harms=bool(ask),
+    )
+    return perform(context, deed)
+
+
+def worker_buttons(context: Context, row: WorkerRow) -> list[Button]:
+    """Returns what can be done with a worker."""
+    may = row.alive and not row.draining and context.may("stop_worker")
+    return [Button("Stop", context.url("do_worker", id=row.id, action="stop"), True, True)] if may else []
+
+
+def worker(context: Context, id: int, action: str) -> Response:
+    """``/workers/ID/stop``."""
+    if action != "stop":
+        raise NotFound("There is no such action.")
+    deed = Deed(
+        action="stop_worker",
+        what=f"worker {id}",
+        label="Stop",
+        back=context.url("worker", id=id),
+        ask="It claims nothing more, and ends when what it runs has ended. What starts it may start it again. Stop it?",
+        do=lambda _: (
+            "It ends when what it runs has ended."
+            if workers.stop(context.database, [str(id)])
+            else "It was told already."
+        ),
+        harms=True,
     )
     return perform(context, deed)
 

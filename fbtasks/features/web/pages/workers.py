@@ -8,6 +8,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from fbtasks.features.web import search
+from fbtasks.features.web.actions.things import worker_buttons
 from fbtasks.features.web.query import Query
 from fbtasks.queue.register import processes
 
@@ -28,4 +29,5 @@ def show(context: Context, id: int) -> Response:
         raise NotFound("There is no such worker. One that has ended is registered no longer.")
     query = Query(state=("running",), worker=worker.name)
     page = database.use(lambda session: search.page(database, session, query))
-    return context.page("worker.html", worker.name, worker=worker, tasks=page.rows)
+    buttons = worker_buttons(context, worker)
+    return context.page("worker.html", worker.name, worker=worker, tasks=page.rows, buttons=buttons)
