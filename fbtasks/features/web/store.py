@@ -174,11 +174,15 @@ def ahead(reader: Session | Transaction) -> float:
 
 
 def put(transaction: Transaction, counts: Mapping[tuple[str, str], Sequence[float]], tries: Iterable[Tried]) -> float:
-    """Adds *counts* of tasks, by queues and names, and notes *tries*. Returns what :func:`ahead` does.
+    """Adds *counts* of tasks, by queues and names, with their sums, and notes *tries*. Returns what :func:`ahead` does.
 
     The counts are the columns of QUEUE_MINUTE from SUCCEEDED on, times in seconds.
     """
-    for (queue, name), row in sorted(counts.items()):
+    rows = dict(counts)
+    for (queue, _), own in counts.items():
+        for key in ((queue, ""), ("", "")):
+            rows[key] = [a + b for a, b in zip(rows.get(key, [0] * len(own)), own, strict=True)]
+    for (queue, name), row in sorted(rows.items()):
         *ended, elapsed, waited = row[:6]
         numbers = (*ended, 1000 * elapsed, 1000 * waited, *row[6:])
         packed = "".join(f"{min(max(0, int(each)), _MOST):015d}" for each in numbers)
