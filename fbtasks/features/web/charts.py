@@ -186,7 +186,7 @@ def spark(given: Spark) -> list[tuple[str, float, float, float, float]]:
     """Returns the parts of the bars: of each its class, x, y, width and height. The highest bar is as high as all."""
     series = [Series(name, values) for name, values in given.values.items()]
     columns = list(zip(*given.values.values(), strict=True))
-    top, step = max(map(sum, columns), default=0), WIDTH / max(1, len(columns))
+    top, step = max(map(sum, columns), default=0), WIDTH / max(10, len(columns))  # few bars are narrow, too
     return [
         (name, round(at * step, 1), y, round(step * 0.75, 1), height)
         for at, column in enumerate(columns)

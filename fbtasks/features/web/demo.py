@@ -18,6 +18,8 @@ from pathlib import Path
 
 from fbtasks import FBTasks, chain, chord
 from fbtasks.cli.output import say
+from fbtasks.database import values
+from fbtasks.database.values import as_naive_utc
 from fbtasks.features.web import store
 from fbtasks.firebird.session import Transaction
 from fbtasks.url import URL_VARIABLE
@@ -112,7 +114,7 @@ def call(number: int) -> None:
 
 _MINUTES = 120
 _TROUBLE = range(25, 35)
-"""So many minutes ago the printers did not answer."""
+"""So many minutes ago there was a rush of orders, and the printers did not answer."""
 _USUAL = {
     ("default", "shop.send_invoice"): (270, 0.05, 0.03, 0.08),
     ("default", "shop.charge"): (109, 0.22, 0.05, 0.0),
@@ -128,8 +130,12 @@ _USUAL = {
 
 def write_past(transaction: Transaction) -> None:
     """Writes two hours of counters and backlogs into the database, which no worker has used yet."""
+    now = values.now(transaction).replace(second=0, microsecond=0)
     for ago in range(_MINUTES, 0, -1):
         _write_minute(transaction, ago)
+        moment = as_naive_utc(now - timedelta(minutes=ago))
+        transaction.execute("demo_minutes", moment)
+        transaction.execute("demo_depths", moment)
     transaction.execute("demo_counters")
 
 
@@ -151,8 +157,6 @@ def _write_minute(transaction: Transaction, ago: int) -> None:
     used = min(6, depths[""][3])
     store.put(transaction, counts, [])
     store.put_depths(transaction, {queue: (*row[:3], min(6, row[3]), used, 6) for queue, row in depths.items()})
-    transaction.execute("demo_minutes", -ago)
-    transaction.execute("demo_depths", -ago)
 
 
 def _histogram(times: list[float]) -> list[int]:

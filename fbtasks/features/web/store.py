@@ -278,7 +278,7 @@ def sparks(session: Session) -> dict[str, Spark]:
         parts = found.setdefault(queue, {"succeeded": [0] * 20, "failed": [0] * 20})
         at = int((as_utc(time) - start).total_seconds()) // _STEP
         parts["succeeded"][at], parts["failed"][at] = int(succeeded), int(failed)
-    return {queue: Spark("By three minutes", parts) for queue, parts in found.items()}
+    return {queue: Spark("Ended in the last hour, by three minutes", parts) for queue, parts in found.items()}
 
 
 def _from(session: Session, start: datetime, end: datetime, seconds: int) -> tuple[datetime, int]:

@@ -205,7 +205,7 @@ def test_lists_of_queues_have_the_last_hour_of_each(app):
     for path in ("/", "/queues"):
         shown = page(client, path)
         assert [facts.get("role") for tag, facts in shown.tags if facts.get("class") == "spark"] == ["img"]
-        assert re.search(r"By three minutes succeeded: [0 ]+ 4 [0 ]+ 1 (0 )*failed: [0 ]+ 1 ", shown.text)
+        assert re.search(r"by three minutes succeeded: [0 ]+ 4 [0 ]+ 1 (0 )*failed: [0 ]+ 1 ", shown.text)
 
 
 def test_lines_end_where_there_is_no_value():

@@ -23,11 +23,11 @@ SELECT COUNT(*) FROM (SELECT FIRST 1 SPAN FROM QUEUE_DEPTH WHERE SPAN = 60
     AND AT_TIME > DATEADD(-1 MINUTE TO QUEUE_NOW()))
 
 -- name: demo_minutes
--- Of a throw-away database, in which no worker writes: moves what was written just now by so many minutes.
-UPDATE QUEUE_MINUTE SET SPAN = 60, AT_TIME = DATEADD(? MINUTE TO AT_TIME) WHERE SPAN = 10
+-- Of a throw-away database, in which no worker writes: moves what was written just now to a minute of the past.
+UPDATE QUEUE_MINUTE SET SPAN = 60, AT_TIME = ? WHERE SPAN = 10
 
 -- name: demo_depths
-UPDATE QUEUE_DEPTH SET AT_TIME = DATEADD(? MINUTE TO AT_TIME)
+UPDATE QUEUE_DEPTH SET AT_TIME = ?
     WHERE SPAN = 60 AND AT_TIME > DATEADD(-2 MINUTE TO QUEUE_NOW())
 
 -- name: demo_counters
