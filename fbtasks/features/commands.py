@@ -35,6 +35,9 @@ COMMANDS: Final[Table] = {
         "limits reset": "Go by what the code says again.",
         "limits resume": "Go on with a key that a failed task has closed; that task stays failed.",
     },
+    "fbtasks.features.logs.commands": {
+        "inspect logs": "What a task has logged, by try.",
+    },
     "fbtasks.features.metrics.commands": {
         "metrics": "Serve the metrics of the database to Prometheus.",
     },
