@@ -34,6 +34,7 @@ from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, EventSource, event_name
 from fbtasks.features.sources.task import FedTask, FedTaskOptions
+from fbtasks.features.stacks import Stacks
 from fbtasks.features.web import Web
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
@@ -64,7 +65,7 @@ M = TypeVar("M")
 T = TypeVar("T", covariant=True)
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 FEATURES: Final[tuple[type[Feature], ...]] = (
-    Queues, Limits, Workflows, Schedules, Progress, Logs, Sources, Celery, Web, Metrics
+    Queues, Limits, Workflows, Schedules, Progress, Logs, Stacks, Sources, Celery, Web, Metrics
 )  # fmt: skip
 """The features of this distribution, in the order in which they are asked: an app has all of them, unless it says."""
 

@@ -38,6 +38,9 @@ COMMANDS: Final[Table] = {
     "fbtasks.features.logs.commands": {
         "inspect logs": "What a task has logged, by try.",
     },
+    "fbtasks.features.stacks.commands": {
+        "inspect stack": "Where a running task is: its stack in Python.",
+    },
     "fbtasks.features.metrics.commands": {
         "metrics": "Serve the metrics of the database to Prometheus.",
     },

@@ -381,7 +381,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     }
     # A log, what Prometheus reads, tables of its own, one that leaves nothing (integration/test_uninstall.py), and one
     # for a task that runs (features/stacks/test_stacks.py).
-    without = {("worker",), ("metrics",), ("sql",), ("uninstall",), ("web",)}
+    without = {("worker",), ("metrics",), ("sql",), ("uninstall",), ("web",), ("inspect", "stack")}
     for path, command in json_commands():
         if path in without:
             continue

@@ -266,6 +266,9 @@ def what_running_tasks_say(app):
             session.run(lambda t, w=word: progress.put(t, [Progress(claim.id, claim.claim_id, w, b"{}")]))
             lines = Lines(claim.id, claim.claim_id, 1, 3, b'[0,"INFO","shop","first"]\n', b'[0,"INFO","shop","last"]\n')
             session.run(lambda t, some=lines: logs.put(t, [some]))
+        asked = [session.call("FBTASKS_STACKS_ADMIN.ASK", claim.id) for _ in range(2)]
+        session.call("FBTASKS_STACKS.REPLY", claim.id, "here")
+        session.call("FBTASKS_STACKS_ADMIN.TAKE_BACK", asked[0])
         session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded())]))
         session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200)
         session.call("FBTASKS_LOGS.FORGET_LINES", 0, 86_400_000, 86_400_000, 200)
