@@ -192,6 +192,8 @@ class Context:
                 return state(_STATES[value])
             case Markup():
                 return value
+            case str() if "\n" in value:
+                return Markup("<pre>{}</pre>").format(visible(value))
             case bool():
                 return "yes" if value else "no"
             case State():
