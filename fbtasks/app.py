@@ -20,6 +20,8 @@ from fbtasks.feature import Feature, Features
 from fbtasks.features.limits import Limits
 from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, QueueLimits
 from fbtasks.features.limits.options import BatchedTask, LimitedTask
+from fbtasks.features.logs import Logs
+from fbtasks.features.logs.options import LoggedTask
 from fbtasks.features.metrics import Metrics
 from fbtasks.features.progress import Progress
 from fbtasks.features.progress.definition import ReportedResult, ReportingTask
@@ -32,6 +34,7 @@ from fbtasks.features.sources.definition import ChangeSource
 from fbtasks.features.sources.kinds.polled import PollSource
 from fbtasks.features.sources.subscription import Delivery, EventSource, event_name
 from fbtasks.features.sources.task import FedTask, FedTaskOptions
+from fbtasks.features.stacks import Stacks
 from fbtasks.features.web import Web
 from fbtasks.features.workflows import Workflows
 from fbtasks.features.workflows.canvas import TaskSignature
@@ -62,7 +65,7 @@ M = TypeVar("M")
 T = TypeVar("T", covariant=True)
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 FEATURES: Final[tuple[type[Feature], ...]] = (
-    Queues, Limits, Workflows, Schedules, Progress, Sources, Celery, Web, Metrics
+    Queues, Limits, Workflows, Schedules, Progress, Logs, Stacks, Sources, Celery, Web, Metrics
 )  # fmt: skip
 """The features of this distribution, in the order in which they are asked: an app has all of them, unless it says."""
 
@@ -120,26 +123,26 @@ def _named(name: str) -> type[Feature]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskOptions(BatchedTask):
+class TaskOptions(BatchedTask, LoggedTask):
     """The options of ``@app.task``."""
 
 
 @dataclass(frozen=True)
-class OnChange(FedTaskOptions, LimitedTask, Delivery, ChangeSource):
+class OnChange(FedTaskOptions, LimitedTask, LoggedTask, Delivery, ChangeSource):
     """The arguments of ``app.on_change()``."""
 
     table: Annotated[str, checks.text]
 
 
 @dataclass(frozen=True)
-class OnEvent(FedTaskOptions, LimitedTask, Delivery, EventSource):
+class OnEvent(FedTaskOptions, LimitedTask, LoggedTask, Delivery, EventSource):
     """The arguments of ``app.on_event()``."""
 
     event: Annotated[str, event_name]
 
 
 @dataclass(frozen=True)
-class PollTable(FedTaskOptions, LimitedTask, PollSource):
+class PollTable(FedTaskOptions, LimitedTask, LoggedTask, PollSource):
     """The arguments of ``app.poll_table()``."""
 
     table: Annotated[str, checks.text]

@@ -86,6 +86,8 @@ class Settings:
     statistics: Annotated[bool, checks.flag] = True
     """Whether workers write down, for dashboards, what became of tasks by the minute, and tries that failed."""
     always_eager: Annotated[bool, checks.flag] = False
+    keep_logs: Annotated[bool, checks.flag] = False
+    """Whether what tasks log is kept with them, where they do not say it themselves."""
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None
     on_retry: Annotated[Hook | None, checks.hook] = None

@@ -71,6 +71,12 @@ class Worker(Protocol):
     def is_serving(self) -> bool:
         """Whether it claims tasks: it has begun, the database is there, and it is not to end. For any thread."""
 
+    def look(self, task: int, feature: str) -> int | None:
+        """Has the process that runs *task* say its stack to *feature* (:meth:`Duty.told`), as text in UTF-8.
+
+        Returns the pid of the process, whether it will answer or not; None: *task* has not begun here.
+        """
+
 
 class Duty:
     """Something that a worker does now and then, between claims. Used by the worker's thread alone, unless *apart*.
@@ -301,6 +307,9 @@ class Feature:
         """The app closes its connections."""
 
     # In a worker.
+
+    def runs(self) -> None:
+        """This process is about to run tasks of the app: a child process of a worker, or one that runs them itself."""
 
     def receives(self, task: Task[..., Any]) -> bool:
         """Whether :meth:`received` sees claims of *task* that nothing held back. It sees those with inputs anyway."""

@@ -41,6 +41,16 @@ class Ref:
     text: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A value of a cell that is drawn as small bars: ``Spark("Seconds", {"succeeded": [2, 0], "failed": [0, 3]})``."""
+
+    title: str
+    """What the numbers are."""
+    values: Mapping[str, Sequence[float]]
+    """The parts of each bar, from the left to the right, by names of states: their colours. All have one length."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One line of a sheet."""
@@ -49,7 +59,7 @@ class Line:
     """What its page and its actions are named by."""
     cells: Mapping[str, object]
     """Values by the titles of columns: text, numbers, booleans, ``datetime`` with a zone, ``timedelta``, lists of
-    these, :class:`TaskRef`, :class:`Ref`, or None."""
+    these, :class:`TaskRef`, :class:`Ref`, :class:`Spark`, or None."""
     wrong: str = ""
     """What is wrong with it, as a sentence without a full stop; empty: nothing."""
     actions: Sequence[str] = ()

@@ -35,6 +35,12 @@ COMMANDS: Final[Table] = {
         "limits reset": "Go by what the code says again.",
         "limits resume": "Go on with a key that a failed task has closed; that task stays failed.",
     },
+    "fbtasks.features.logs.commands": {
+        "inspect logs": "What a task has logged, by try.",
+    },
+    "fbtasks.features.stacks.commands": {
+        "inspect stack": "Where a running task is: its stack in Python.",
+    },
     "fbtasks.features.metrics.commands": {
         "metrics": "Serve the metrics of the database to Prometheus.",
     },

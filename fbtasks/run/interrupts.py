@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fbtasks import timing as clock
 from fbtasks.errors import HeartbeatTimeout, SoftTimeLimitExceeded, TimeLimitExceeded
+from fbtasks.run.stacks import stack_of
 from fbtasks.system.threads import answer
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SOFT: Final = "soft"
 STOP: Final = "stop"
+LOOK: Final = "look"
+"""What a worker says about a running task: its soft limit is over; it is to stop; its stack is asked for."""
 _SHORTEST: Final = 0.001
 """Seconds of the shortest alarm: one of none would be no alarm."""
 
@@ -36,13 +39,33 @@ class TaskStopped(BaseException):
 class Interrupts:
     """Knows which tasks run, and raises inside them. This one lets every task run to its end."""
 
+    def __init__(self) -> None:
+        self._jobs: dict[int, tuple[AbstractEventLoop, Task[Any]]] = {}
+
     def window(self, task: int) -> AbstractContextManager[None]:  # noqa: ARG002  # nothing depends on it here
         """For the block, *task* may be interrupted in this thread."""
         return nullcontext()
 
-    async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:  # noqa: ARG002
+    async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:
         """What *coroutine*, which runs *task*, returns; meanwhile it may be interrupted in its loop."""
-        return await coroutine
+        from asyncio import current_task, get_running_loop
+
+        job = current_task()
+        assert job is not None
+        self._jobs[task] = get_running_loop(), job
+        try:
+            return await coroutine
+        finally:
+            del self._jobs[task]
+
+    def stack(self, task: int) -> str:
+        """Returns the stack of *task*; from any thread. Empty: its function is not being called."""
+        job = self._jobs.get(task)
+        return stack_of(self._thread(task), None if job is None else job[1])
+
+    def _thread(self, task: int) -> int | None:  # noqa: ARG002
+        """The thread in which *task*, or its event loop, runs; None: none."""
+        return None
 
     def meant(self, task: int, error: BaseException) -> BaseException:  # noqa: ARG002
         """Returns the interruption that caused *error*, which *task* raised; else *error*."""
@@ -63,11 +86,11 @@ class ThreadInterrupts(Interrupts):
     """Interrupts tasks in threads other than the main one, and coroutines in any loop by cancelling them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
         self._interrupted: set[int] = set()
         """Those of these tasks in whose threads an exception was raised, and may be pending."""
-        self._jobs: dict[int, tuple[AbstractEventLoop, Task[Any]]] = {}
         self._reasons: dict[int, str] = {}
         self._runs: dict[int, float] = {}
         """For tasks of several calls: before when the soft limit of the present one cannot be over."""
@@ -89,17 +112,8 @@ class ThreadInterrupts(Interrupts):
                     self._interrupted.discard(task)
                     _set_async(ident, None)  # one that is still pending would hit the next task
 
-    async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What *coroutine*, which runs *task*, returns; meanwhile it may be cancelled."""
-        from asyncio import current_task, get_running_loop
-
-        job = current_task()
-        assert job is not None
-        self._jobs[task] = get_running_loop(), job
-        try:
-            return await coroutine
-        finally:
-            del self._jobs[task]
+    def _thread(self, task: int) -> int | None:
+        return self._threads.get(task) or (threading.main_thread().ident if task in self._jobs else None)
 
     @contextmanager
     def run(self, task: int) -> Iterator[None]:
@@ -170,6 +184,7 @@ class SignalInterrupts(Interrupts):
     """
 
     def __init__(self, aimed_at: Callable[[str], int]) -> None:
+        super().__init__()
         self._aimed_at = aimed_at
         self._task: int | None = None
         self._next = 0
@@ -177,6 +192,9 @@ class SignalInterrupts(Interrupts):
         self._soft_after = 0.0
         answer(signal.SIGUSR1, self._soft)
         answer(signal.SIGUSR2, self._stop)
+
+    def _thread(self, task: int) -> int | None:
+        return threading.main_thread().ident if task == self._task else None
 
     def window(self, task: int) -> SignalInterrupts:
         """For the block, *task* may be interrupted."""
@@ -222,11 +240,16 @@ class AlarmInterrupts(Interrupts):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.limits: tuple[float | None, float | None, float | None] = (None, None, None)
         """Soft and hard limit of the task that runs next, and for how long it may be silent, in seconds."""
         self.beaten = 0.0
         """When it said last that it is at work, on the monotonic clock."""
         self._inside = self._halted = False
+
+    def beat(self, _task: int) -> None:
+        """The task says that it is at work."""
+        self.beaten = clock.monotonic()
 
     def heed_halt(self) -> None:
         """From now on SIGUSR2 stops the task that runs, and all that would run after it. For the main thread."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fbtasks.tasks.request import Reports, Request, running
 
 if TYPE_CHECKING:
+    from fbtasks.app import Task
     from fbtasks.run.runner import Runner
 
 logger = logging.getLogger(__name__)
@@ -19,8 +20,10 @@ class observed(running):  # noqa: N801  # as the class that it derives from
 
     __slots__ = ("_request", "_runner", "_waiting")
 
-    def __init__(self, runner: Runner, request: Request, reports: Reports, number: int) -> None:
-        super().__init__(request, reports, number)
+    def __init__(
+        self, runner: Runner, request: Request, reports: Reports, number: int, task: Task[..., Any] | None
+    ) -> None:
+        super().__init__(request, reports, number, task)
         self._request = request
         self._runner = runner
         self._waiting: list[tuple[str, Generator[None, Any, None]]] = []

@@ -52,6 +52,8 @@ class Runner:
         self._reports = reports
         self._pid = os.getpid()
         self._interrupts = interrupts or Interrupts()
+        for feature in () if eager else app.features.which("runs"):
+            feature.runs()
 
     def run(self, claim: Claim, transaction: TaskTransaction | None = None, note: Note | None = None) -> RunResult:
         """Runs the task to its end, in *transaction* if it is transactional. A coroutine gets a loop of its own."""
@@ -84,7 +86,7 @@ class Runner:
             try:
                 part = next(calls)
                 while True:
-                    given = part.request, self._reports, claim.id
+                    given = part.request, self._reports, claim.id, task
                     with observed(self, *given) if is_observed else running(*given):
                         value, error = await end_of(run, part)
                         part = calls.send((value, error))
@@ -161,7 +163,7 @@ class Runner:
         calls = (ONCE if run.invocation.several else run.invocation).calls(run)
         try:
             part = next(calls)
-            with observed(self, part.request, self._reports, claim.id):
+            with observed(self, part.request, self._reports, claim.id, run.task):
                 calls.send((None, error))
         except StopIteration as end:
             return _result(end, error)

@@ -16,11 +16,11 @@ from fbtasks.system.showing import CUT, kind_of, name_of, sendable, shorten, sho
 from fbtasks.tasks.call import Failed
 from fbtasks.tasks.serialize import check_json
 
-_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_DEFINITION: Final = os.path.join(_PACKAGE, "tasks", "definition.py")
+PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_DEFINITION: Final = os.path.join(PACKAGE, "tasks", "definition.py")
 _LIBRARY: Final = os.path.dirname(os.path.abspath(os.__file__))
-_MACHINERY: Final = tuple(
-    os.path.join(*folder, "") for folder in ((_PACKAGE,), (_LIBRARY, "asyncio"), (_LIBRARY, "concurrent"))
+MACHINERY: Final = tuple(
+    os.path.join(*folder, "") for folder in ((PACKAGE,), (_LIBRARY, "asyncio"), (_LIBRARY, "concurrent"))
 )
 
 
@@ -63,7 +63,7 @@ def rebuild_exception(failed: Failed) -> Exception:
 def own_trace(error: BaseException) -> tuple[TracebackType | None, TracebackType | None]:
     """The traceback from where the task's own code begins, and the last frame of the worker's code before that."""
     trace, last = error.__traceback__, None
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(MACHINERY):
         trace, last = trace.tb_next, trace
     return trace, last
 

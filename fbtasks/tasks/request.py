@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from fbtasks.errors import FBTasksError
 from fbtasks.tasks.call import Outcome
 from fbtasks.tasks.celery_words import AnswersCelery
+
+if TYPE_CHECKING:
+    from fbtasks.tasks.definition import Task
 
 Hook = Callable[["Request", Any], None]
 """Called with the request and the result (``on_success``) or the exception (``on_failure``)."""
@@ -60,14 +63,28 @@ class EndsWith(FBTasksError):
         self.outcome = outcome
 
 
+class Gathering(Protocol):
+    """What one run says to a feature, until its worker is told. Used by several threads."""
+
+    def take(self, *, ended: bool) -> bytes:
+        """Returns what the worker was not told before; empty: nothing. *ended*: the run has ended, and says no more."""
+
+
+G = TypeVar("G", bound=Gathering)
+
+
 class Reports:
     """Takes what tasks say, each by the number of its run. This one drops it."""
 
     def beat(self, number: int) -> None:
         """The run *number* is at work."""
 
-    def say(self, number: int, feature: str, data: bytes) -> None:
-        """The run *number* tells *feature*, in its worker, *data*. Of what it says within a second the last counts."""
+    def gather(self, number: int, feature: str, make: Callable[[], G]) -> G:  # noqa: ARG002
+        """Returns what the run *number* says to *feature*: an object that *make* makes once for the run.
+
+        It is asked once a second, and when the run ends, for what the worker is to be told (:meth:`Duty.told`).
+        """
+        return make()
 
 
 SILENT = Reports()
@@ -81,6 +98,7 @@ class Current(NamedTuple):
     """Who takes what it says of itself."""
     number: int
     """What they call it."""
+    task: Task[..., Any] | None = None
 
 
 _NONE: Final = Current(None, SILENT, 0)
@@ -102,8 +120,10 @@ class running:  # noqa: N801  # a function to its callers; a class costs a third
 
     __slots__ = ("_current", "_token")
 
-    def __init__(self, request: Request, reports: Reports = SILENT, number: int = 0) -> None:
-        self._current = Current(request, reports, number)
+    def __init__(
+        self, request: Request, reports: Reports = SILENT, number: int = 0, task: Task[..., Any] | None = None
+    ) -> None:
+        self._current = Current(request, reports, number, task)
 
     def __enter__(self) -> None:
         self._token = _current.set(self._current)

@@ -159,6 +159,10 @@ class Loop:
         """The claims that run."""
         return self._executor.busy()
 
+    def look(self, task: int, feature: str) -> int | None:
+        """Has the process that runs *task* say its stack to *feature*."""
+        return self._executor.look(task, feature)
+
     def is_serving(self) -> bool:
         """Whether it claims tasks."""
         return self._is_ready and self.connection.session is not None and not self.drain.begun
@@ -215,6 +219,9 @@ class Loop:
     def _collect(self) -> None:
         """Takes what has ended in the executor, and what running tasks have said."""
         self._dispatcher.collect()
+        self._tell()
+
+    def _tell(self) -> None:
         for said in self._executor.take_said():
             self._duties.tell(said)
 
@@ -335,6 +342,7 @@ class Loop:
         """Stops the executor, if it was not, gives back whatever had not ended, and leaves the register."""
         try:
             self.stop_executor()
+            self._tell()
             self._dispatcher.give_back()
             session = self.connection.session
             if session is not None:

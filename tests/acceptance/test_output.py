@@ -346,6 +346,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("grant",): (["producer", "ann"], {"role": "producer", "revoked": False}),
         ("doctor",): ([], {"level": "error"}),
         ("health",): ([], {"healthy": False, "workers": 0}),
+        ("inspect", "logs"): (["none"], None),
         ("inspect", "stats"): ([], {}),
         ("inspect", "task"): (["none"], {"task_id": "none", "state": "succeeded", "args": [None], "kwargs": {}}),
         ("inspect", "workflow"): (["none"], None),
@@ -378,8 +379,9 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("subscriptions", "resume"): (["one"], {"changed": ["one"]}),
         ("top",): (["--interval", "0.1"], {"paused_names": []}),
     }
-    # A log, what Prometheus reads, tables of its own, and one that leaves nothing: integration/test_uninstall.py.
-    without = {("worker",), ("metrics",), ("sql",), ("uninstall",), ("web",)}
+    # A log, what Prometheus reads, tables of its own, one that leaves nothing (integration/test_uninstall.py), and one
+    # for a task that runs (features/stacks/test_stacks.py).
+    without = {("worker",), ("metrics",), ("sql",), ("uninstall",), ("web",), ("inspect", "stack")}
     for path, command in json_commands():
         if path in without:
             continue
@@ -396,7 +398,7 @@ def test_the_shapes_of_json_are_those_of_the_page(shop, fb):
     failed = json.loads(fb("inspect", "failed", "--json").out)[0]
     task = json.loads(fb("inspect", "task", str(failed["id"]), "--json").out)
     more = ["args", "kwargs", "headers", "content_type", "result", "result_type", "traceback"]
-    more += ["progress", "asked_for", "why"]
+    more += ["progress", "logs", "asked_for", "why"]
     assert list(task) == [*failed, *more]
     assert {key: task[key] for key in failed} == failed
     assert (task["args"], task["kwargs"], task["result_type"]) == ([2], {}, None)

@@ -17,6 +17,7 @@ from fbtasks.cli import main
 from fbtasks.config import Settings
 from fbtasks.features.limits.definition import LimitOptions
 from fbtasks.features.limits.options import LimitedTask
+from fbtasks.features.logs.options import LoggedTask
 from fbtasks.features.schedules.definition import ScheduleOptions
 from fbtasks.features.sources.task import FedTaskOptions
 from fbtasks.tasks.declare import options_of
@@ -136,7 +137,8 @@ def test_every_option_is_described_with_its_default(declared, heading):
     elif declared is QueueArguments:
         del options["name"]
     elif issubclass(declared, FedTaskOptions):  # those of @app.task have their own table
-        of_tasks = options_of(FedTaskOptions).keys() | options_of(LimitedTask).keys() | {"table", "event"}
+        of_tasks = options_of(FedTaskOptions).keys() | options_of(LimitedTask).keys() | options_of(LoggedTask).keys()
+        of_tasks |= {"table", "event"}
         options = {name: options[name] for name in options.keys() - of_tasks}
     assert table.keys() - ({"args", "kwargs"} - options.keys()) == options.keys()
     for name, option in options.items():

@@ -2,9 +2,9 @@
 
 from datetime import datetime, timedelta
 
-from fbtasks.sheet import Ref, TaskRef
+from fbtasks.sheet import Ref, Spark, TaskRef
 
-_PLAIN = (str, int, float, bool, timedelta, TaskRef, Ref, type(None))
+_PLAIN = (str, int, float, bool, timedelta, TaskRef, Ref, Spark, type(None))
 
 
 class Shown:

@@ -10,6 +10,8 @@ from fbtasks.contrib.celery.store import chords, keyvalues, messages
 from fbtasks.contrib.celery.store.chords import Part
 from fbtasks.contrib.celery.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
 from fbtasks.database import generations, packages
+from fbtasks.features.logs import store as logs
+from fbtasks.features.logs.store import Lines
 from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.store import Progress
 from fbtasks.features.schedules.duty import Ticks
@@ -255,15 +257,21 @@ def polls(app):
     assert dict(rows(app, "SELECT TRIM(ID), S FROM INBOX")) == {"1": "D", "2": "E", "4": "D", "5": "D"}
 
 
-def progress_of_tasks(app):
+def what_running_tasks_say(app):
     task = app.task(name="long")(lambda: None)
     task.delay()
     with app.database.session() as session:
         (claim,) = session.run(lambda t: tasks.claim(t, 1, "default", 5))
         for word in ("BEGUN", "HALF"):
             session.run(lambda t, w=word: progress.put(t, [Progress(claim.id, claim.claim_id, w, b"{}")]))
+            lines = Lines(claim.id, claim.claim_id, 1, 3, b'[0,"INFO","shop","first"]\n', b'[0,"INFO","shop","last"]\n')
+            session.run(lambda t, some=lines: logs.put(t, [some]))
+        asked = [session.call("FBTASKS_STACKS_ADMIN.ASK", claim.id) for _ in range(2)]
+        session.call("FBTASKS_STACKS.REPLY", claim.id, "here")
+        session.call("FBTASKS_STACKS_ADMIN.TAKE_BACK", asked[0])
         session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded())]))
         session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200)
+        session.call("FBTASKS_LOGS.FORGET_LINES", 0, 86_400_000, 86_400_000, 200)
 
 
 def dashboards(app):
@@ -451,6 +459,6 @@ def _flat(values):
 
 ALL = [
     plain_tasks, extras, failures_and_retries, priorities, scheduled_tasks, workflows, periodic_tasks, limits_of_tasks,
-    limits_of_queues, unique_tasks, batches, changes, events, polls, progress_of_tasks, dashboards, pauses, rescues,
-    messages_of_kombu, results_of_celery, pruning, left_behind,
+    limits_of_queues, unique_tasks, batches, changes, events, polls, what_running_tasks_say, dashboards, pauses,
+    rescues, messages_of_kombu, results_of_celery, pruning, left_behind,
 ]  # fmt: skip

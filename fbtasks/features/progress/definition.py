@@ -29,7 +29,7 @@ class ReportingTask(Task[P, R]):
         Raises :class:`SerializationError`, :class:`PayloadTooLarge`, and :class:`ConfigurationError` for a *state* that
         is the end of a task, and for the *task_id* of another one.
         """
-        request, reports, number = current()
+        request, reports, number, _ = current()
         progress_word("state", state)
         if task_id is not None and (request is None or task_id != request.id):
             raise ConfigurationError(
@@ -37,7 +37,18 @@ class ReportingTask(Task[P, R]):
             )
         data = self.app.serializer.dump_json(meta, f"the progress of {self.name!r}", "meta", META)
         if request is not None:
-            reports.say(number, "progress", store.packed(state, data))
+            reports.gather(number, "progress", Last).data = store.packed(state, data)
+
+
+class Last:
+    """The last that a run has said of its progress."""
+
+    data = b""
+
+    def take(self, *, ended: bool) -> bytes:
+        """Returns it once; nothing when the run has *ended*, of which it is no progress any more."""
+        data, self.data = self.data, b""
+        return b"" if ended else data
 
 
 class ReportedResult(AsyncResult[R]):

@@ -12,7 +12,7 @@ from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.operations import ScheduleRow
 from fbtasks.features.schedules.ticking import coming, in_words
 from fbtasks.queue import results
-from fbtasks.sheet import Act, Detail, Field, Line, Ref, Sheet, TaskRef, behind, given, needed, task_cells
+from fbtasks.sheet import Act, Detail, Field, Line, Ref, Sheet, Spark, TaskRef, behind, given, needed, task_cells
 from fbtasks.system.checks import json_argument
 from fbtasks.system.showing import failure
 
@@ -96,7 +96,9 @@ class ScheduleSheet(Sheet):
     def lines(self, session: Session, after: str | None, most: int) -> Sequence[Line]:
         """Returns some of the schedules."""
         rows = {row.name: row for row in schedules.read(session)}
-        return [_line(service.show(rows[name])) for name in behind(sorted(rows), after, most)]
+        names = behind(sorted(rows), after, most)
+        sparks = schedules.sparks(session, names[0], names[-1]) if names else {}
+        return [_line(service.show(rows[name]), sparks.get(rows[name].id)) for name in names]
 
     def detail(self, session: Session, key: str) -> Detail | None:
         """Returns when a schedule ticks next, what was set, and what became of the last tasks that it has made."""
@@ -117,7 +119,8 @@ class ScheduleSheet(Sheet):
         moments = [] if row.next is None else coming(found.timing, row.next, _TICKS)
         ticks = [{"Tick": tick, "On its clock": f"{tick:%a %Y-%m-%d %H:%M:%S %Z}"} for tick in moments]
         runs = [_run_of(session, task) for task in found.tasks]
-        return Detail(line=_line(row), facts=facts, tables={"Next ticks": ticks, "Last runs": runs})
+        spark = schedules.sparks(session, key, key).get(found.id)
+        return Detail(line=_line(row, spark), facts=facts, tables={"Next ticks": ticks, "Last runs": runs})
 
     def of_task(self, session: Session, task: int) -> Mapping[str, object]:
         """Returns the schedule that has made a task, if it is one of its last."""
@@ -125,7 +128,7 @@ class ScheduleSheet(Sheet):
         return {"Schedule": Ref(self.name, names[0], names[0])} if names else {}
 
 
-def _line(row: ScheduleRow) -> Line:
+def _line(row: ScheduleRow, spark: Spark | None) -> Line:
     wrong = {"failed": f"it stands still: {row.error}", "orphaned": "its app defines it no longer"}
     can = {
         "run": True,
@@ -146,6 +149,7 @@ def _line(row: ScheduleRow) -> Line:
             "State": row.state,
             "Next": row.next,
             "Last": row.last,
+            "Runs": spark,
             "Call": row.call,
             "App": row.app,
         },

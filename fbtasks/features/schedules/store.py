@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fbtasks.database.values import as_naive_utc, as_utc
 from fbtasks.features.schedules.definition import Schedule
 from fbtasks.features.schedules.ticking import Missed, Timing, timing
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import codec
+from fbtasks.sheet import Spark
+from fbtasks.states import State
 from fbtasks.tasks.call import Owner
+
+_ENDS: Final = ("succeeded", "failed", "cancelled")
 
 
 class Row(NamedTuple):
@@ -70,6 +74,16 @@ def read(reader: Session | Transaction) -> list[Row]:
     """Returns all schedules, in the order in which they were made."""
     rows = reader.read("schedules") if isinstance(reader, Session) else reader.rows("schedules")
     return [_row(Row._make(row)) for row in rows]
+
+
+def sparks(session: Session, first: str, last: str) -> dict[int, Spark]:
+    """Returns how the last tasks of the schedules from the name *first* to *last* have ended, by ids of schedules."""
+    found: dict[int, dict[str, list[float]]] = {}
+    for id, state, elapsed_ms in session.read("schedule_runs", first, last):
+        if elapsed_ms is not None:
+            for name, seconds in found.setdefault(id, {each: [] for each in _ENDS}).items():
+                seconds.append(max(elapsed_ms, 1) / 1000 if State(state).name.lower() == name else 0)
+    return {id: Spark("Seconds of the last runs", parts) for id, parts in found.items()}
 
 
 def _row(row: Row) -> Row:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fbtasks.sheet import Graph, Node
+from fbtasks.sheet import Graph, Node, Spark
 from fbtasks.system.showing import shorten, span
 
 if TYPE_CHECKING:
@@ -180,6 +180,18 @@ def _nice(value: float) -> float:
     """Returns the next of 1, 1.5, 2, 3, 4, 6, 8, 10, 15, ..."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(factor * power for factor in (1, 1.5, 2, 3, 4, 6, 8, 10) if value <= factor * power * 1.000001)
+
+
+def spark(given: Spark) -> list[tuple[str, float, float, float, float]]:
+    """Returns the parts of the bars: of each its class, x, y, width and height. The highest bar is as high as all."""
+    series = [Series(name, values) for name, values in given.values.items()]
+    columns = list(zip(*given.values.values(), strict=True))
+    top, step = max(map(sum, columns), default=0), WIDTH / max(10, len(columns))  # few bars are narrow, too
+    return [
+        (name, round(at * step, 1), y, round(step * 0.75, 1), height)
+        for at, column in enumerate(columns)
+        for name, y, height in _stacked(column, series, top)
+    ]
 
 
 class Bit(NamedTuple):

@@ -24,7 +24,7 @@ from fbtasks.errors import FBTasksError
 from fbtasks.features.web import charts
 from fbtasks.features.web.query import Query
 from fbtasks.queue.operations.overview import MOST
-from fbtasks.sheet import Ref, Sheet, TaskRef
+from fbtasks.sheet import Ref, Sheet, Spark, TaskRef
 from fbtasks.states import State
 from fbtasks.system.showing import kind_of, span
 from fbtasks.version import VERSION
@@ -192,6 +192,8 @@ class Context:
                 return state(_STATES[value])
             case Markup():
                 return value
+            case str() if "\n" in value:
+                return Markup("<pre>{}</pre>").format(visible(value))
             case bool():
                 return "yes" if value else "no"
             case State():
@@ -208,6 +210,8 @@ class Context:
                 return self.link("task", value.text or str(value.id), id=value.id)
             case Ref():
                 return self.link("line", value.text or value.key, sheet=value.sheet, line=value.key)
+            case Spark():
+                return Markup(ENVIRONMENT.get_template("spark.html").render(spark=value))  # noqa: S704  # it escapes
             case list() | tuple():
                 return Markup(", ").join(_escaped(self.cell(each)) for each in value)
             case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -16,6 +18,10 @@ from pathlib import Path
 
 from fbtasks import FBTasks, chain, chord
 from fbtasks.cli.output import say
+from fbtasks.database import values
+from fbtasks.database.values import as_naive_utc
+from fbtasks.features.web import store
+from fbtasks.firebird.session import Transaction
 from fbtasks.url import URL_VARIABLE
 
 app = FBTasks("shop")
@@ -106,6 +112,60 @@ def call(number: int) -> None:
         app.send_task("shop.forgotten", (number,))
 
 
+_MINUTES = 120
+_TROUBLE = range(25, 35)
+"""So many minutes ago there was a rush of orders, and the printers did not answer."""
+_USUAL = {
+    ("default", "shop.send_invoice"): (270, 0.05, 0.03, 0.08),
+    ("default", "shop.charge"): (109, 0.22, 0.05, 0.0),
+    ("mail", "mail.deliver"): (218, 0.02, 0.0, 0.0),
+    ("reports", "reports.build"): (15, 4.0, 0.0, 0.0),
+    ("reports", "stock.count"): (3, 0.3, 0.0, 0.0),
+    ("images", "images.fetch"): (9, 0.1, 0.0, 0.0),
+    ("images", "images.resize"): (36, 0.4, 0.03, 0.0),
+    ("images", "images.publish"): (9, 0.001, 0.0, 0.0),
+}
+"""By queue and name: tasks a minute, seconds of one, and the parts that fail and that are tried again."""
+
+
+def write_past(transaction: Transaction) -> None:
+    """Writes two hours of counters and backlogs into the database, which no worker has used yet."""
+    now = values.now(transaction).replace(second=0, microsecond=0)
+    for ago in range(_MINUTES, 0, -1):
+        _write_minute(transaction, ago)
+        moment = as_naive_utc(now - timedelta(minutes=ago))
+        transaction.execute("demo_minutes", moment)
+        transaction.execute("demo_depths", moment)
+    transaction.execute("demo_counters")
+
+
+def _write_minute(transaction: Transaction, ago: int) -> None:
+    is_trouble = ago in _TROUBLE
+    busy = 1 + 0.3 * math.sin(ago / 17) + (0.8 if is_trouble else 0.0)
+    counts, depths = {}, dict[str, list[int]]()
+    for (queue, name), (rate, took, fails, again) in _USUAL.items():
+        number = max(0, round(random.gauss(rate * busy, rate**0.5)))
+        runs = [random.lognormvariate(math.log(took), 0.6) for _ in range(number)]
+        waits = [random.lognormvariate(math.log(2.5 if is_trouble else 0.05), 1) for _ in range(number)]
+        failed, retried = (round(number * part * (4 if is_trouble else 1)) for part in (fails, again))
+        ended = number - failed - retried, failed, 0, retried
+        counts[queue, name] = [*ended, sum(runs), sum(waits), *_histogram(runs), *_histogram(waits)]
+        held = round(number / 10) if queue == "mail" else 0
+        now = round(sum(waits) / 60), retried, held, round(sum(runs) / 60)
+        depths[queue] = [a + b for a, b in zip(depths.get(queue, [0] * 4), now, strict=True)]
+    depths[""] = [sum(each) for each in zip(*depths.values(), strict=True)]
+    used = min(6, depths[""][3])
+    store.put(transaction, counts, [])
+    store.put_depths(transaction, {queue: (*row[:3], min(6, row[3]), used, 6) for queue, row in depths.items()})
+
+
+def _histogram(times: list[float]) -> list[int]:
+    counts = [0] * store.BUCKETS
+    for each in times:
+        counts[bisect_left(store.BOUNDS, each)] += 1
+    return counts
+
+
 def _traffic(stop: threading.Event) -> None:
     number = 0
     while not stop.wait(random.uniform(0.2, 0.9)):
@@ -121,6 +181,7 @@ def running() -> Iterator[FBTasks]:
         app.use_database(url)
         with closing(app):
             app.migrate()
+            app.database.use(lambda session: session.run(write_past))
             words = ("worker", "-A", __name__, "-c", "6", "-P", "threads", "-n", "demo", "-l", "ERROR")
             with (Path(folder) / "worker.log").open("w") as log:
                 worker = subprocess.Popen(

@@ -133,11 +133,7 @@ class Statistics(Duty):
 
     def do(self, session: Session) -> bool:
         """Writes what it has gathered."""
-        rows = dict(self._counts)
-        for (queue, _), counts in self._counts.items():
-            for key in ((queue, ""), ("", "")):
-                rows[key] = [a + b for a, b in zip(rows.get(key, [0] * len(counts)), counts, strict=True)]
-        self._ahead = session.run(lambda t: store.put(t, rows, self._tries), point="statistics")
+        self._ahead = session.run(lambda t: store.put(t, self._counts, self._tries), point="statistics")
         self._counts.clear()
         self._tries.clear()
         self._due = math.inf

@@ -16,6 +16,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import results
 from fbtasks.queue.register import processes
 from fbtasks.queue.results import QueueRow
+from fbtasks.sheet import Spark
 from fbtasks.system.showing import sendable
 from fbtasks.tasks.call import WorkerRow
 
@@ -33,6 +34,8 @@ LOOKED_THROUGH: Final = 10_000
 """Failures among which those of one kind are looked for."""
 _POINTS: Final = 1500
 """The most that a series has."""
+_STEP: Final = 180
+"""Seconds of a bar of the last hour."""
 _IDS: Final = 50
 _VARIES: Final = re.compile(
     r"(?<!\w)(?P<quoted>'[^']*'|\"[^\"]*\")(?!\w)"
@@ -171,11 +174,15 @@ def ahead(reader: Session | Transaction) -> float:
 
 
 def put(transaction: Transaction, counts: Mapping[tuple[str, str], Sequence[float]], tries: Iterable[Tried]) -> float:
-    """Adds *counts* of tasks, by queues and names, and notes *tries*. Returns what :func:`ahead` does.
+    """Adds *counts* of tasks, by queues and names, with their sums, and notes *tries*. Returns what :func:`ahead` does.
 
     The counts are the columns of QUEUE_MINUTE from SUCCEEDED on, times in seconds.
     """
-    for (queue, name), row in sorted(counts.items()):
+    rows = dict(counts)
+    for (queue, _), own in counts.items():
+        for key in ((queue, ""), ("", "")):
+            rows[key] = [a + b for a, b in zip(rows.get(key, [0] * len(own)), own, strict=True)]
+    for (queue, name), row in sorted(rows.items()):
         *ended, elapsed, waited = row[:6]
         numbers = (*ended, 1000 * elapsed, 1000 * waited, *row[6:])
         packed = "".join(f"{min(max(0, int(each)), _MOST):015d}" for each in numbers)
@@ -261,6 +268,17 @@ def backlog(session: Session, start: datetime, end: datetime, queue: str | None 
     start, _ = _from(session, start, end, 60)
     rows = session.read("depths", queue or "", as_naive_utc(start), as_naive_utc(end))
     return [Depth(as_utc(time), *counts) for time, *counts in rows]
+
+
+def sparks(session: Session) -> dict[str, Spark]:
+    """Returns what has succeeded and failed in each queue in the last hour, by three minutes."""
+    start = _floor(results.now(session), _STEP) - timedelta(seconds=19 * _STEP)
+    found: dict[str, dict[str, list[float]]] = {}
+    for queue, time, succeeded, failed in session.read("sparks", as_naive_utc(start)):
+        parts = found.setdefault(queue, {"succeeded": [0] * 20, "failed": [0] * 20})
+        at = int((as_utc(time) - start).total_seconds()) // _STEP
+        parts["succeeded"][at], parts["failed"][at] = int(succeeded), int(failed)
+    return {queue: Spark("Ended in the last hour, by three minutes", parts) for queue, parts in found.items()}
 
 
 def _from(session: Session, start: datetime, end: datetime, seconds: int) -> tuple[datetime, int]:

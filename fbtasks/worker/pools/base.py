@@ -55,6 +55,10 @@ class Executor(Protocol):
         """Stops *task*, if it runs here, and gives it *outcome*, where that is possible."""
         return
 
+    def look(self, task: int, feature: str) -> int | None:  # noqa: ARG002
+        """Has the process that runs *task* say its stack to *feature*. Returns its pid; None: *task* has not begun."""
+        return None
+
     def filenos(self) -> list[int]:
         """File descriptors that become readable when something has ended."""
         return []

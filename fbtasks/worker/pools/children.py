@@ -230,6 +230,16 @@ class ChildExecutor(Executor):
                 self._returned = [claim for claim in self._returned if claim.id != task]
                 self._ended.append(Finished(run.claim, outcome))
 
+    def look(self, task: int, feature: str) -> int | None:
+        """Has the child say the stack of *task* to *feature*."""
+        for child in self._children:
+            for run in child.running.values():
+                if any(part.id == task for part in run.claim.parts) and run.claim.id in child.status.running():
+                    run.asker = feature
+                    child.look(run)
+                    return child.process.pid
+        return None
+
     def filenos(self) -> list[int]:
         """Sockets and deaths of all children."""
         return [fileno for child in self._children for fileno in child.filenos()]
@@ -305,9 +315,9 @@ class ChildExecutor(Executor):
 
     def _note(self, child: Child, said: Reported) -> None:
         run = child.running.get(said.task)
-        if run is not None and run.outcome is None:
+        if run is not None:
             for claim in run.claim.parts:
-                self._said.append(Said(claim.id, claim.claim_id, said.feature, said.data))
+                self._said.append(Said(claim.id, claim.claim_id, said.feature or run.asker, said.data))
 
     def _still_runs(self, child: Child, run: Run) -> bool:
         """Whether the child has not said by now that it has ended."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.run.interrupts import SOFT, STOP
+from fbtasks.run.interrupts import LOOK, SOFT, STOP
 from fbtasks.system import sockets
 from fbtasks.tasks.call import Claim, Outcome
 from fbtasks.worker.pools.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
@@ -49,6 +49,8 @@ class Run:
     """Whether it was told that its soft limit is over."""
     sent: float = 0.0
     """When it was sent, or a little before."""
+    asker: str = ""
+    """The feature that has asked for its stack."""
 
     def __post_init__(self) -> None:
         self.sent = self.since
@@ -163,8 +165,15 @@ class Child:
             self.status.aim(kind, run.claim.id)
             self.process.signal(_SIGNALS[kind])
         else:
-            self.unsent += pack_word(kind, run.claim.id)
-            self.speak()
+            self._say(kind, run)
+
+    def look(self, run: Run) -> None:
+        """Asks for the stack of *run*."""
+        self._say(LOOK, run)
+
+    def _say(self, kind: str, run: Run) -> None:
+        self.unsent += pack_word(kind, run.claim.id)
+        self.speak()
 
     def speak(self) -> None:
         """Says, without ever waiting, what the child had no room for."""

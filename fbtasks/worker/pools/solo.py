@@ -7,27 +7,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fbtasks import timing as clock
 from fbtasks.run.interrupts import AlarmInterrupts
+from fbtasks.run.reports import RunReports
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
-from fbtasks.tasks.call import RELEASED, Claim, Failed, Finished, Reason, Requeue, Several, Succeeded, extra_of
-from fbtasks.tasks.request import Reports
+from fbtasks.tasks.call import RELEASED, Claim, Failed, Finished, Reason, Requeue, Said, Several, Succeeded, extra_of
 from fbtasks.worker.pools.base import Executor
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-
-
-class _Beats(Reports):
-    """Notes heartbeats of a task for the alarm. Other messages are dropped: the worker is busy with the task."""
-
-    def __init__(self, alarm: AlarmInterrupts) -> None:
-        self._alarm = alarm
-
-    def beat(self, number: int) -> None:  # noqa: ARG002  # there is one at a time
-        """The task is at work."""
-        self._alarm.beaten = clock.monotonic()
 
 
 class SoloExecutor(Executor):
@@ -35,10 +23,12 @@ class SoloExecutor(Executor):
 
     def __init__(self, app: FBTasks) -> None:
         self._alarm = AlarmInterrupts()
-        self._runner = Runner(app, interrupts=self._alarm, reports=_Beats(self._alarm))
+        self._reports = RunReports(self._alarm.beat)
+        self._runner = Runner(app, interrupts=self._alarm, reports=self._reports)
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[Finished] = []
+        self._said: list[Said] = []
         self._halted = False
         self.running: Claim | None = None
         """What runs at this moment, for other threads."""
@@ -77,6 +67,8 @@ class SoloExecutor(Executor):
         self._runner.tell_retried(result)
         finished = result.finished
         self.running = None
+        for feature, data in self._reports.take(claim.id, ended=True):  # before, the worker is busy with the task
+            self._said += [Said(part.id, part.claim_id, feature, data) for part in claim.parts]
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
             finished = _given_back(finished)  # whatever it made of being stopped
         self._done.append(finished)
@@ -86,6 +78,11 @@ class SoloExecutor(Executor):
         """Returns the claims that ``submit`` ran."""
         done, self._done = self._done, []
         return done
+
+    def take_said(self) -> list[Said]:
+        """Returns what the claims have said that ``submit`` ran."""
+        said, self._said = self._said, []
+        return said
 
     def stop(self, hurry: Callable[[], bool]) -> list[Finished]:  # noqa: ARG002  # nothing is waited for
         """Closes the transactional connection. Returns what ``submit`` ran and was not collected."""

@@ -78,6 +78,11 @@ def test_the_last_tasks_of_a_schedule_are_shown(app, schedules):
     runs = schedules.detail(HOSTILE).tables["Last runs"]
     assert [runs[0]["Task"], runs[-1]["Task"]] == [TaskRef(last, "report"), TaskRef(second, "report")]
     assert {(each["State"], each["Error"]) for each in runs} == {("failed", "ZeroDivisionError: division by zero")}
+    spark = schedules.detail(HOSTILE).line.cells["Runs"]
+    assert min(spark.values["failed"]) > 0
+    assert (len(spark.values["failed"]), spark.values["succeeded"]) == (10, [0] * 10)
+    lines = schedules.lines()
+    assert (lines[HOSTILE].cells["Runs"], lines["often"].cells["Runs"]) == (spark, None)
     assert schedules.of_task(last) == {"Schedule": Ref("schedules", HOSTILE, HOSTILE)}
     assert schedules.of_task(first) == schedules.of_task(last * 10) == {}
     execute(app, "DELETE FROM QUEUE_HISTORY WHERE ID = ?", last)

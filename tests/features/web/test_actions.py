@@ -148,6 +148,27 @@ def test_a_task_is_run_again_with_other_arguments(app, client):
     assert "cannot be called like that" in post(client, f"/tasks/{unknown_call(app)}/run", more='{"b": 1}').text
 
 
+def test_a_task_is_run_again_with_its_headers_but_those_of_its_trace(app, client):
+    told = {
+        "traceparent": "00-1-2-01",
+        "sentry-trace": "1-2",
+        "fbtasks-sent": "1.5",
+        "baggage": "a=b",
+        "tracestate": "c",
+    }
+    pay = app.task(name="pay")(lambda order: order)
+    number = pay.apply_async((17,), headers={"tenant": "north", **told}).id
+    said(client, post(client, f"/tasks/{number}/run"))
+    assert json.loads(bytes(one(app, "SELECT PAYLOAD FROM QUEUE_TASK ORDER BY ID DESC"))) == [
+        [17],
+        {},
+        {"tenant": "north"},
+    ]
+    number = pay.apply_async((18,), headers=told).id
+    said(client, post(client, f"/tasks/{number}/run"))
+    assert json.loads(bytes(one(app, "SELECT PAYLOAD FROM QUEUE_TASK ORDER BY ID DESC"))) == [[18], {}]
+
+
 def unknown_call(app):
     """A call that the function of its task does not take."""
     number = app.task(name="one")(lambda a: a).delay(1).id

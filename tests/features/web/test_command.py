@@ -1,6 +1,7 @@
 """``fbtasks web``: it serves, says where, and ends without a trace."""
 
 import inspect
+import json
 import re
 import signal
 import sys
@@ -44,11 +45,15 @@ def test_it_serves_until_ctrl_c(project):
 
 @pytest.mark.acceptance
 @pytest.mark.embedded
-def test_the_demo_leaves_nothing_behind(tmp_path, monkeypatch, wait_for):
+def test_the_demo_begins_with_a_past_and_leaves_nothing_behind(tmp_path, monkeypatch, wait_for):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     with serving("--demo") as (process, address):
-        wait_for(lambda: re.search(r'"succeeded": [1-9]', get(f"{address}queues.json")), 60)
+        found = json.loads(get(f"{address}overview.json?span=3h"))
+        assert sum(point["succeeded"] > 0 for point in found["points"]) >= 39  # of three minutes
+        assert len(found["backlog"]) >= 118
+        assert all(row["succeeded"] for row in found["counters"])
+        wait_for(lambda: re.search(r'href="/tasks/\d', get(f"{address}tasks?q=state:succeeded+name:shop.*")), 60)
         assert "demo@" in get(f"{address}workers")
         assert list(tmp_path.glob("fbtasks-demo-*/demo.fdb"))
         process.terminate()

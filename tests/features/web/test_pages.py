@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -182,6 +183,30 @@ def test_counters_become_charts(app):
     assert set(bars) == {"succeeded", "failed"}
     assert {"line p50", "line p95", "line ready"} <= {facts.get("class") for tag, facts in shown.tags if tag == "path"}
     assert "/tasks?q=queue:mail+name:shop.send" in shown.links
+
+
+def test_lists_of_queues_have_the_last_hour_of_each(app):
+    app.task(name="shop.send", queue="mail")(lambda: 1).delay_many([()] * 4)
+    app.task(name="shop.fail", queue="mail", max_retries=0)(lambda: 1 / 0).delay()
+    app.send_task("none", queue="idle")
+    drain(app, queues=["mail"])
+    execute(app, "UPDATE QUEUE_MINUTE SET AT_TIME = DATEADD(-30 MINUTE TO AT_TIME)")
+    app.task(name="shop.again", queue="mail")(lambda: 1).delay()
+    drain(app, queues=["mail"])
+    app.send_task("none", queue="mail")
+    client = browser(app)
+    spark = client.get("/queues.json").json["sparks"]
+    assert [*spark] == ["mail"]
+    values = spark["mail"]["values"]
+    assert {name: [each for each in parts if each] for name, parts in values.items()} == {
+        "succeeded": [4, 1],
+        "failed": [1],
+    }
+    assert values["succeeded"].index(4) == values["failed"].index(1) == pytest.approx(9, abs=1)
+    for path in ("/", "/queues"):
+        shown = page(client, path)
+        assert [facts.get("role") for tag, facts in shown.tags if facts.get("class") == "spark"] == ["img"]
+        assert re.search(r"by three minutes succeeded: [0 ]+ 4 [0 ]+ 1 (0 )*failed: [0 ]+ 1 ", shown.text)
 
 
 def test_lines_end_where_there_is_no_value():

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
 
 ENDED: Final = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+OF_TRACES: Final = ("traceparent", "tracestate", "baggage", "sentry-trace", "fbtasks-sent")
+"""Headers that say in which trace a call was made. The new call belongs to another one."""
 
 
 def _changed(changes: tasks.TaskChanges, what: str) -> str:
@@ -97,7 +99,7 @@ def task(context: Context, id: str, action: str) -> Response:
 
 
 def _run(context: Context, found: tasks.TaskDetail) -> Deed:
-    """Returns the deed that enqueues a new call of a task, of which the arguments can be changed.
+    """Returns the deed that enqueues a new call of a task, of which the arguments can be changed. Headers are kept.
 
     Which code runs is what the task names. A field holds JSON, and what is not to be shown is not in it.
     """
@@ -106,9 +108,9 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
     call = _json_call(found.arguments)
     if call is None:
         raise FBTasksError("its arguments are no longer kept, or are not JSON: it cannot be run again from here.")
-    args, kwargs = call
+    args, kwargs, headers = call
     fields, given = [], {}
-    for at, (name, value) in enumerate(named(call, known)):
+    for at, (name, value) in enumerate(named((args, kwargs), known)):
         given[f"arg{at}"] = value
         shown = "" if payloads.hides(name, value) else _text(value)
         fields.append(Field(name=f"arg{at}", label=f"argument {name}" if name.isdecimal() else name, value=shown))
@@ -131,7 +133,9 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
             raise ConfigurationError('more arguments must be a JSON object, such as {"force": true}.')
         names = dict(zip(kwargs, whole[len(args) :], strict=True)) | more
         names |= {name: read[f"new{name}"] for name in lacking if f"new{name}" in read}
-        made = context.app.send_task(row.name, whole[: len(args)], names, queue=row.queue, priority=row.priority)
+        made = context.app.send_task(
+            row.name, whole[: len(args)], names, queue=row.queue, priority=row.priority, headers=headers
+        )
         return f"Enqueued as task {made.id}."
 
     return Deed(
@@ -147,13 +151,17 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
     )
 
 
-def _json_call(payload: Payload | None) -> tuple[list[Any], dict[str, Any]] | None:
-    """Returns the arguments of a task as its function is given them. None: they are not JSON, or not kept."""
+def _json_call(payload: Payload | None) -> tuple[list[Any], dict[str, Any], dict[str, str]] | None:
+    """Returns the arguments of a task as its function is given them, and its headers but for those of traces.
+
+    None: they are not JSON, or not kept.
+    """
     if payload is None or payload.content_type != JSON_TYPE:
         return None
     try:
-        body = formats.load_json(payload.data)
-        return list(body[0]), dict(body[1])
+        args, kwargs, *rest = formats.load_json(payload.data)
+        headers = dict(rest[0]) if rest else {}
+        return list(args), dict(kwargs), {key: value for key, value in headers.items() if key not in OF_TRACES}
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Response
 
-from fbtasks.features.web.pages.span import past
+from fbtasks.features.web.pages.span import past, sparks
 from fbtasks.queue import results
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.queue.results import Filter
@@ -30,6 +30,7 @@ def show(context: Context) -> Response:
         "Overview",
         queues=look.queues,
         counters=look.counters,
+        sparks=sparks(context),
         workers=len(alive),
         running=sum(worker.running for worker in alive),
         slots=sum(worker.concurrency for worker in alive),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from werkzeug.wrappers import Response
 
 from fbtasks.features.web.actions.things import queue_buttons
-from fbtasks.features.web.pages.span import past
+from fbtasks.features.web.pages.span import past, sparks
 from fbtasks.queue.operations.queues import check_queue
 from fbtasks.queue.results import QueueRow
 
@@ -19,7 +19,14 @@ def listing(context: Context) -> Response:
     """``/queues``."""
     look = context.dashboard.looks.get()
     titles = list(dict.fromkeys(title for row in look.queues for title in row.shown))
-    return context.page("queues.html", "Queues", queues=look.queues, counters=look.counters, titles=titles)
+    return context.page(
+        "queues.html",
+        "Queues",
+        queues=look.queues,
+        counters=look.counters,
+        sparks=sparks(context),
+        titles=titles,
+    )
 
 
 def show(context: Context, queue: str) -> Response:

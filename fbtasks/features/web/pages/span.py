@@ -11,6 +11,7 @@ from fbtasks.queue import results
 if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
     from fbtasks.firebird.session import Session
+    from fbtasks.sheet import Spark
 
 SPANS: Final = {"1h": (1, 60), "3h": (3, 180), "24h": (24, 1800)}
 """Hours, and the seconds of a point, by what addresses have."""
@@ -28,6 +29,11 @@ def bounds(session: Session, name: str) -> tuple[datetime, datetime, int]:
     now = results.now(session)
     end = datetime.fromtimestamp((now.timestamp() // seconds + 1) * seconds, now.tzinfo)
     return end - timedelta(hours=hours), end, seconds
+
+
+def sparks(context: Context) -> dict[str, Spark]:
+    """Returns what has ended in each queue lately, for the lists of queues."""
+    return context.dashboard.kept("sparks", 5.0, lambda: context.database.use(store.sparks))
 
 
 def past(context: Context, queue: str | None = None) -> dict[str, Any]:

@@ -7,6 +7,12 @@ SELECT MIN(AT_TIME), MIN(QUEUE), MIN(NAME), SUM(SUCCEEDED), SUM(FAILED), SUM(CAN
         SUM(WAIT_6), SUM(WAIT_7), SUM(WAIT_8), SUM(WAIT_9), SUM(WAIT_10), SUM(WAIT_11)
     FROM QUEUE_MINUTE WHERE SPAN IN (10, 60, 600, 3600) AND AT_TIME >= ? AND AT_TIME < ?
 
+-- name: sparks
+-- What has ended in each queue since a moment that is at most four hours ago, by three minutes.
+SELECT QUEUE, MIN(AT_TIME), SUM(SUCCEEDED), SUM(FAILED) FROM QUEUE_MINUTE
+    WHERE SPAN IN (10, 60) AND AT_TIME >= ? AND NAME = '' AND QUEUE <> ''
+    GROUP BY QUEUE, DATEDIFF(SECOND FROM TIMESTAMP '2000-01-01 00:00:00' TO AT_TIME) / 180
+
 -- name: depths
 SELECT AT_TIME, MAX(READY), MAX(SCHEDULED), MAX(HELD), MAX(RUNNING), MAX(BUSY), MAX(SLOTS) FROM QUEUE_DEPTH
     WHERE SPAN IN (60, 600, 3600) AND QUEUE = ? AND AT_TIME >= ? AND AT_TIME < ? GROUP BY 1 ORDER BY 1
@@ -15,6 +21,21 @@ SELECT AT_TIME, MAX(READY), MAX(SCHEDULED), MAX(HELD), MAX(RUNNING), MAX(BUSY), 
 -- Whether a worker has noted the depths of this minute.
 SELECT COUNT(*) FROM (SELECT FIRST 1 SPAN FROM QUEUE_DEPTH WHERE SPAN = 60
     AND AT_TIME > DATEADD(-1 MINUTE TO QUEUE_NOW()))
+
+-- name: demo_minutes
+-- Of a throw-away database, in which no worker writes: moves what was written just now to a minute of the past.
+UPDATE QUEUE_MINUTE SET SPAN = 60, AT_TIME = ? WHERE SPAN = 10
+
+-- name: demo_depths
+UPDATE QUEUE_DEPTH SET AT_TIME = ?
+    WHERE SPAN = 60 AND AT_TIME > DATEADD(-2 MINUTE TO QUEUE_NOW())
+
+-- name: demo_counters
+INSERT INTO QUEUE_STAT (HOUR_TIME, QUEUE, WORKER_ID, SLOT, SUCCEEDED, FAILED, RETRIED, ELAPSED_MS)
+    SELECT DATEADD(DATEDIFF(HOUR FROM TIMESTAMP '2000-01-01 00:00:00' TO AT_TIME)
+            HOUR TO TIMESTAMP '2000-01-01 00:00:00'), QUEUE, 0, 0, SUM(SUCCEEDED), SUM(FAILED), SUM(RETRIED),
+            SUM(ELAPSED_MS)
+        FROM QUEUE_MINUTE WHERE NAME = '' AND QUEUE <> '' GROUP BY 1, 2
 
 -- name: failures
 -- Of the newest failures those of a name and a queue (NULL: of any).

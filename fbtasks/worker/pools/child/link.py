@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from fbtasks import timing as clock
 from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.invocation import RunResult
+from fbtasks.run.reports import RunReports
 from fbtasks.system import sockets
-from fbtasks.tasks.request import Reports
 from fbtasks.worker.logs.stream import identities
 from fbtasks.worker.pools.child.lifeline import leave
 from fbtasks.worker.pools.child_status import ChildStatus
@@ -45,39 +47,6 @@ def _is_memory_used_up() -> bool:
     return False
 
 
-class ChildReports(Reports):
-    """Sends the messages of running tasks to the worker.
-
-    What a task says may be interrupted at any moment. So its thread only leaves it here, and another one sends it.
-    """
-
-    def __init__(self, status: ChildStatus) -> None:
-        self._status = status
-        self._said: dict[tuple[int, str], Reported] = {}
-
-    def beat(self, number: int) -> None:
-        """Notes it in the memory that both share."""
-        self._status.beat(number)
-
-    def say(self, number: int, feature: str, data: bytes) -> None:
-        """Keeps the last until it is sent."""
-        self._said[number, feature] = Reported(number, feature, data)
-
-    def take(self) -> list[Reported]:
-        """Takes the messages since the last call."""
-        taken: list[Reported] = []
-        while self._said:
-            with suppress(KeyError):  # the run has just ended
-                taken.append(self._said.popitem()[1])
-        return taken
-
-    def end(self, number: int) -> None:
-        """The run has ended: what it said is of no use any more."""
-        for key in [*self._said] if self._said else ():
-            if key[0] == number:
-                self._said.pop(key, None)
-
-
 class Link:
     """The three ways that lead to the worker."""
 
@@ -87,9 +56,11 @@ class Link:
         self.pipe = sockets.of_descriptor(pipe)
         self.tasks = sockets.of_descriptor(tasks)
         self.status = ChildStatus(slots, status)
-        self.reports = ChildReports(self.status)
+        self.reports = RunReports(self.status.beat)
+        """What tasks say may be interrupted at any moment: so their threads leave it here, and others send it."""
         self.slots = slots
         self._lock = threading.Lock()
+        self._telling = threading.Lock()
         self._numbers = pipe, tasks
         self._files = identities(self._numbers)
 
@@ -99,37 +70,52 @@ class Link:
             leave("a task has closed the file descriptors that lead to the worker.")
 
     @ending()
-    def watch(self) -> None:
-        """Looks from time to time whether this process can still serve; ends it when it cannot.
+    def watch(self, heed: Callable[[str, int], None]) -> None:
+        """Has *heed* do what the worker says about running tasks, until it closes the socket.
 
-        What waits for a socket that was closed would wait without end; and without memory a slot may be lost in a
-        library that catches the error.
+        From time to time it says what tasks say, and looks whether this process can still serve; ends it when it
+        cannot. What waits for a socket that was closed would wait without end; and without memory a slot may be lost
+        in a library that catches the error.
         """
-        full = 0
+        poll = select.poll()
+        poll.register(self.pipe, select.POLLIN)
+        full, words, next_look = 0, b"", clock.monotonic() + _LOOK
         while True:
-            time.sleep(_LOOK)
+            heard = poll.poll(max(0.0, 1000 * (next_look - clock.monotonic())))
             self.check()
             with suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
-                for said in self.reports.take():
-                    self.say(said)
+                if heard:
+                    if not (data := self.pipe.recv(4096, socket.MSG_DONTWAIT)):
+                        return
+                    words += data
+                    while len(words) >= WORD_SIZE:
+                        heed(*unpack_word(words[:WORD_SIZE]))
+                        words = words[WORD_SIZE:]
+                if clock.monotonic() < next_look:
+                    continue
+                numbers = [*self.reports.runs]
+                running = self.status.running()
+                for number in numbers:
+                    self._tell(number, ended=number not in running)
+            next_look = clock.monotonic() + _LOOK
             full = full + 1 if _is_memory_used_up() else 0
             if full >= _FULL:
                 leave("its memory is used up.")
+
+    def _tell(self, number: int, *, ended: bool) -> None:
+        with self._telling:  # what another thread has taken is said before the end of the run
+            for feature, data in self.reports.take(number, ended=ended):
+                self.say(Reported(number, feature, data))
 
     def say(self, message: Message) -> None:
         """Tells the worker; from any thread."""
         with self._lock:
             self.pipe.sendall(pack_message(message))
 
-    def words(self) -> Iterator[tuple[str, int]]:
-        """Yields the interruptions that the worker sends, until it closes the socket."""
-        with self.pipe.makefile("rb") as file:
-            while len(data := file.read(WORD_SIZE)) == WORD_SIZE:
-                yield unpack_word(data)
-
     def end(self, slot: int, result: RunResult) -> None:
         """Says what became of a task."""
         claim, outcome, elapsed, recorded = result.finished
-        self.reports.end(claim.id)
+        if self.reports.runs:
+            self._tell(claim.id, ended=True)
         self.say(Ended(claim.id, outcome, elapsed, recorded))
         self.status.end(slot)

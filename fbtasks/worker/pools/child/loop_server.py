@@ -10,7 +10,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.pools.child.link import ending
 from fbtasks.worker.pools.child.servers import ThreadServer
@@ -24,7 +23,6 @@ class LoopServer(ThreadServer):
 
     def serve(self) -> None:
         """Serves until the sockets are closed."""
-        Background(target=self._listen, name="fbtasks-listen").start()
         with asyncio.Runner() as runner, ending():
             runner.get_loop().set_exception_handler(self._failed)
             runner.run(self._serve())

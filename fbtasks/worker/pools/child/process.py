@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
         return 1
     server = _server_of(mode)(app, link, int(number))
     try:
-        Background(target=link.watch, name="fbtasks-watch").start()
+        Background(target=link.watch, args=(server.heed,), name="fbtasks-watch").start()
         link.say(Ready())
         with ending():
             server.serve()

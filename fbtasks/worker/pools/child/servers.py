@@ -11,14 +11,15 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from fbtasks.run.interrupts import STOP, Interrupts, SignalInterrupts, ThreadInterrupts
+from fbtasks.run.interrupts import LOOK, STOP, Interrupts, SignalInterrupts, ThreadInterrupts
 from fbtasks.run.invocation import RunResult
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
+from fbtasks.system.showing import brief
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.pools.child.link import Link, ending
-from fbtasks.worker.pools.wire import receive_task
+from fbtasks.worker.pools.wire import Reported, receive_task
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -42,6 +43,15 @@ class Server:
     def serve(self) -> None:
         """Serves until the sockets are closed."""
         raise NotImplementedError
+
+    def heed(self, kind: str, task: int) -> None:
+        """Does what the worker says about a running task: here, answers with its stack."""
+        if kind == LOOK:
+            try:
+                found = self.interrupts.stack(task)
+            except Exception as error:  # noqa: BLE001  # whatever has loaded the application's modules gives the lines
+                found = f"Its stack cannot be read: {brief(error)}."
+            self._link.say(Reported(task, "", found.encode()))
 
     def serve_slot(self, slot: int) -> None:
         """Takes one task after the other in this thread, until the sockets are closed."""
@@ -112,7 +122,7 @@ class ProcessServer(Server):
 
 
 class ThreadServer(Server):
-    """Tasks side by side in threads; the main thread hears what the worker says."""
+    """Tasks side by side in threads."""
 
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
         self.interrupts: ThreadInterrupts = ThreadInterrupts()
@@ -123,14 +133,13 @@ class ThreadServer(Server):
         with ThreadPoolExecutor(self._link.slots, thread_name_prefix="task") as pool, ending():
             for slot in range(self._link.slots):
                 pool.submit(self.serve_slot, slot)
-            self._listen()
 
-    @ending()
-    def _listen(self) -> None:
-        with suppress(ConnectionResetError):
-            for kind, task in self._link.words():
-                with suppress(RuntimeError):  # its event loop has just been closed
-                    self.interrupts.interrupt(task, kind)
-                if kind == STOP:
-                    self.cancel_statement(task)
-        self._link.check()
+    def heed(self, kind: str, task: int) -> None:
+        """Interrupts the task, or answers with its stack."""
+        if kind == LOOK:
+            super().heed(kind, task)
+            return
+        with suppress(RuntimeError):  # its event loop has just been closed
+            self.interrupts.interrupt(task, kind)
+        if kind == STOP:
+            self.cancel_statement(task)

@@ -1,0 +1,76 @@
+-- The lines that tasks have logged. A worker writes those of its own claims, also after these have ended, and no other
+-- transaction changes them: so nothing waits for them.
+SET TERM ^ ;
+
+PACKAGE FBTASKS_LOGS^
+
+-- Writes rows. A record has 19 digits of the task, 19 of the claim, 10 of the try, 10 of the lines left out, 5 of its
+-- lines and 4 of its bytes, which follow behind its kind: H the first lines of a try, or more of them; T the last ones,
+-- in the place of those that were the last before; M more of these.
+PROCEDURE PUT_LINES (RECORDS QUEUE_RECORDS)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE HEAD VARCHAR(68) CHARACTER SET OCTETS;
+    DECLARE KIND CHAR(1) CHARACTER SET OCTETS;
+    DECLARE TASK_ID BIGINT;
+    DECLARE CLAIM_ID BIGINT;
+    DECLARE LENGTH INTEGER;
+BEGIN
+    WHILE (AT_BYTE < OCTET_LENGTH(RECORDS)) DO
+    BEGIN
+        HEAD = SUBSTRING(RECORDS FROM AT_BYTE FOR 68);
+        TASK_ID = SUBSTRING(HEAD FROM 1 FOR 19);
+        CLAIM_ID = SUBSTRING(HEAD FROM 20 FOR 19);
+        LENGTH = SUBSTRING(HEAD FROM 64 FOR 4);
+        KIND = SUBSTRING(HEAD FROM 68 FOR 1);
+        IF (KIND = 'T') THEN
+            DELETE FROM QUEUE_LOG WHERE TASK_ID = :TASK_ID AND CLAIM_ID = :CLAIM_ID AND IS_TAIL = 1;
+        INSERT INTO QUEUE_LOG (ID, TASK_ID, CLAIM_ID, TRY_NO, WRITE_TIME, IS_TAIL, LEFT_OUT, LINES, DATA)
+            VALUES (NEXT VALUE FOR QUEUE_LOG_SEQ, :TASK_ID, :CLAIM_ID, SUBSTRING(:HEAD FROM 39 FOR 10), QUEUE_NOW(),
+                IIF(:KIND = 'H', 0, 1), SUBSTRING(:HEAD FROM 49 FOR 10), SUBSTRING(:HEAD FROM 59 FOR 5),
+                SUBSTRING(:RECORDS FROM :AT_BYTE + 68 FOR :LENGTH));
+        AT_BYTE = AT_BYTE + 68 + LENGTH;
+    END
+END^
+
+-- Deletes up to MOST rows that are older than OLD_MS; and of the next MOST rows behind AFTER_ID those that are older
+-- than UNKNOWN_MS and of a task of which nothing else is known. LAST_ID is how far it came; NULL: to the end.
+PROCEDURE FORGET_LINES (AFTER_ID BIGINT, OLD_MS BIGINT, UNKNOWN_MS BIGINT, MOST INTEGER)
+RETURNS (LAST_ID BIGINT, FORGOTTEN INTEGER)
+AS
+    DECLARE ID BIGINT;
+    DECLARE TASK_ID BIGINT;
+    DECLARE WRITE_TIME TIMESTAMP;
+    DECLARE OLD_TIME TIMESTAMP;
+    DECLARE UNKNOWN_TIME TIMESTAMP;
+    DECLARE SEEN INTEGER = 0;
+BEGIN
+    FORGOTTEN = 0;
+    OLD_TIME = DATEADD(-OLD_MS MILLISECOND TO QUEUE_NOW());
+    UNKNOWN_TIME = DATEADD(-UNKNOWN_MS MILLISECOND TO QUEUE_NOW());
+    FOR SELECT ID, WRITE_TIME FROM QUEUE_LOG ORDER BY ID INTO :ID, :WRITE_TIME DO
+    BEGIN
+        IF (WRITE_TIME >= OLD_TIME OR FORGOTTEN >= MOST) THEN
+            LEAVE;
+        DELETE FROM QUEUE_LOG WHERE ID = :ID;
+        FORGOTTEN = FORGOTTEN + 1;
+    END
+    FOR SELECT ID, TASK_ID, WRITE_TIME FROM QUEUE_LOG WHERE ID > :AFTER_ID ORDER BY ID
+        INTO :LAST_ID, :TASK_ID, :WRITE_TIME DO
+    BEGIN
+        SEEN = SEEN + 1;
+        IF (WRITE_TIME < UNKNOWN_TIME AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK WHERE ID = :TASK_ID)
+                AND NOT EXISTS(SELECT 1 FROM QUEUE_HISTORY WHERE ID = :TASK_ID)) THEN
+        BEGIN
+            DELETE FROM QUEUE_LOG WHERE ID = :LAST_ID;
+            FORGOTTEN = FORGOTTEN + 1;
+        END
+        IF (SEEN >= MOST) THEN
+            LEAVE;
+    END
+    IF (SEEN < MOST) THEN
+        LAST_ID = NULL;
+    SUSPEND;
+END^
+
+SET TERM ; ^

@@ -1,0 +1,51 @@
+-- Questions for the stacks of running tasks, and what their workers answer. The table is empty but for the seconds that
+-- an answer takes.
+SET TERM ^ ;
+
+PACKAGE FBTASKS_STACKS_ADMIN^
+
+-- Asks for the stack of a running task. QUESTION_ID is NULL when it does not run.
+PROCEDURE ASK (TASK_ID BIGINT)
+RETURNS (QUESTION_ID BIGINT)
+AS
+    DECLARE CLAIM_ID BIGINT;
+BEGIN
+    SELECT CLAIM_ID FROM QUEUE_TASK WHERE ID = :TASK_ID AND STATE = 2 INTO :CLAIM_ID;
+    IF (CLAIM_ID IS NOT NULL) THEN
+    BEGIN
+        QUESTION_ID = NEXT VALUE FOR QUEUE_STACK_SEQ;
+        INSERT INTO QUEUE_STACK (ID, TASK_ID, CLAIM_ID, ASK_TIME)
+            VALUES (:QUESTION_ID, :TASK_ID, :CLAIM_ID, QUEUE_NOW());
+        POST_EVENT 'fbtasks:stack';
+    END
+    SUSPEND;
+END^
+
+-- Takes a question back, with its answer; and those of a minute ago, whose askers are gone.
+PROCEDURE TAKE_BACK (QUESTION_ID BIGINT)
+AS
+BEGIN
+    DELETE FROM QUEUE_STACK WHERE ID = :QUESTION_ID OR ASK_TIME < DATEADD(-1 MINUTE TO QUEUE_NOW());
+END^
+
+PACKAGE FBTASKS_STACKS^
+
+-- The tasks of a worker whose stacks are asked for.
+PROCEDURE ASKED (WORKER_ID BIGINT)
+RETURNS (TASK_ID BIGINT)
+AS
+BEGIN
+    FOR SELECT DISTINCT S.TASK_ID FROM QUEUE_STACK S
+        JOIN QUEUE_TASK T ON T.ID = S.TASK_ID AND T.CLAIM_ID = S.CLAIM_ID AND T.STATE = 2
+        WHERE T.WORKER_ID = :WORKER_ID AND S.ANSWER IS NULL INTO :TASK_ID DO
+        SUSPEND;
+END^
+
+-- Answers those who ask for the stack of a task.
+PROCEDURE REPLY (TASK_ID BIGINT, ANSWER QUEUE_LONG_TEXT)
+AS
+BEGIN
+    UPDATE QUEUE_STACK SET ANSWER = :ANSWER WHERE TASK_ID = :TASK_ID AND ANSWER IS NULL;
+END^
+
+SET TERM ; ^
