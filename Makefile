@@ -30,7 +30,7 @@ test: $(VENV)/ready
 	@echo "== Running the tests ($(JOBS) side by side)"
 	@FBTASKS_SLOW=$(SLOW) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
-WRITE ?=
+WRITE ?= $(FBTASKS_WRITE)
 WEB_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 test-web: $(VENV)/web-ready
 	@echo "== Running the tests of the dashboard in Chromium ($(WEB_JOBS) side by side)"
