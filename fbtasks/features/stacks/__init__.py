@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fbtasks.feature import Duty, Feature, Worker
+
+if TYPE_CHECKING:
+    from fbtasks.sheet import Sheet
 
 
 class Stacks(Feature):
@@ -13,6 +17,12 @@ class Stacks(Feature):
 
     name = "stacks"
     schema = Path(__file__).with_name("schema")
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns what dashboards show of a running task."""
+        from fbtasks.features.stacks.sheets import StackSheet
+
+        return [StackSheet(self.app)]
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """Answers those who ask."""

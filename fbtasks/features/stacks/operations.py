@@ -11,6 +11,7 @@ from fbtasks.database.database import Database
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.session import Session
 from fbtasks.queue.operations.tasks import get_task
+from fbtasks.queue.operations.waiting import look
 from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.system.showing import ending
@@ -38,13 +39,16 @@ def get_stack(database: Database, task_id: str, seconds: float = PATIENCE) -> St
 
     Raises :class:`TaskNotFound`, and :class:`FBTasksError` for a task that does not run.
     """
-    found = get_task(database, task_id)
-    row = found.row
+    row = get_task(database, task_id).row
     if row.state is not State.RUNNING:
         raise FBTasksError(f"task {row.id} does not run: it is {row.state.name.lower()}. See: fbtasks inspect active")
     with database.session() as session:
-        answer = _unable(session, row, found.why) or _ask(session, row, seconds)
-    return Stack(row.id, row.name, row.worker, answer)
+        return Stack(row.id, row.name, row.worker, ask(database, session, row, seconds))
+
+
+def ask(database: Database, session: Session, row: TaskRow, seconds: float = PATIENCE) -> str:
+    """Returns where a task that runs is, as its worker says within *seconds*, or why that is not known."""
+    return _unable(session, row, look(database, session, row)[1]) or _ask(session, row, seconds)
 
 
 def _unable(session: Session, row: TaskRow, why: list[str]) -> str:

@@ -144,12 +144,12 @@ def _height(column: Sequence[float | None], series: Sequence[Series]) -> float:
 
 
 def _stacked(
-    column: Sequence[float | None], series: Sequence[Series], top: float
+    column: Sequence[float | None], series: Sequence[Series], top: float, least: float = 1.0
 ) -> Iterable[tuple[str, float, float]]:
     base = float(HEIGHT)
     for value, each in zip(column, series, strict=True):
         if value and each.shape == "bar":
-            height = max(1.0, value / top * HEIGHT)  # one failure among thousands is seen
+            height = max(least, value / top * HEIGHT)  # one failure among thousands is seen
             base -= height
             yield each.name, round(max(0.0, base), 1), round(height, 1)
 
@@ -183,14 +183,14 @@ def _nice(value: float) -> float:
 
 
 def spark(given: Spark) -> list[tuple[str, float, float, float, float]]:
-    """Returns the parts of the bars: of each its class, x, y, width and height. The highest bar is as high as all."""
+    """Returns the parts of the bars: class, x, y, width and height of each. The highest bar takes the whole height."""
     series = [Series(name, values) for name, values in given.values.items()]
     columns = list(zip(*given.values.values(), strict=True))
     top, step = max(map(sum, columns), default=0), WIDTH / max(10, len(columns))  # few bars are narrow, too
     return [
         (name, round(at * step, 1), y, round(step * 0.75, 1), height)
         for at, column in enumerate(columns)
-        for name, y, height in _stacked(column, series, top)
+        for name, y, height in _stacked(column, series, top, 8.0)
     ]
 
 

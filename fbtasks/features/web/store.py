@@ -273,8 +273,9 @@ def backlog(session: Session, start: datetime, end: datetime, queue: str | None 
 def sparks(session: Session) -> dict[str, Spark]:
     """Returns what has succeeded and failed in each queue in the last hour, by three minutes."""
     start = _floor(results.now(session), _STEP) - timedelta(seconds=19 * _STEP)
+    end = start + timedelta(seconds=20 * _STEP)
     found: dict[str, dict[str, list[float]]] = {}
-    for queue, time, succeeded, failed in session.read("sparks", as_naive_utc(start)):
+    for queue, time, succeeded, failed in session.read("sparks", as_naive_utc(start), as_naive_utc(end)):
         parts = found.setdefault(queue, {"succeeded": [0] * 20, "failed": [0] * 20})
         at = int((as_utc(time) - start).total_seconds()) // _STEP
         parts["succeeded"][at], parts["failed"][at] = int(succeeded), int(failed)

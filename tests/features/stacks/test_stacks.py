@@ -5,6 +5,7 @@ import math
 import re
 
 import pytest
+from support.dashboards import browser, page
 from support.duties import Worker
 from support.registering import register
 from support.sql import rows
@@ -62,8 +63,13 @@ def test_a_worker_says_where_its_tasks_are(pool, project, wait_for):
         found = json.loads(project.run("inspect", "stack", coroutine.id, "--json").stdout)
         assert found.keys() == {"id", "name", "worker", "stack"}
         assert re.findall(r"in (\w+)\n", found["stack"])[:2] == ["coroutine", "below"]
+        client = browser(app)
+        assert f"/stacks/{plain.id}" in page(client, f"/tasks/{plain.id}").links
+        assert "in deep" in page(client, f"/stacks/{plain.id}").text
         (project.folder / "go").touch()
         assert plain.get(timeout=30) is None
+        assert "It does not run: it is succeeded." in page(client, f"/stacks/{plain.id}").text
+        assert f"/stacks/{plain.id}" not in page(client, f"/tasks/{plain.id}").links
         failed = project.run("inspect", "stack", plain.id, check=False)
         assert (failed.returncode, failed.stdout) == (1, "")
         assert f"task {plain.id} does not run: it is succeeded. See: fbtasks inspect active" in failed.stderr

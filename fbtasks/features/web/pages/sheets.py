@@ -19,7 +19,7 @@ PAGE: Final = 50
 def sheet_of(context: Context, name: str) -> Sheet:
     """Returns the sheet of that name. Raises :class:`NotFound`."""
     found = context.dashboard.sheets.get(name)
-    if found is None or not found.title:
+    if found is None:
         raise NotFound("There is no such page.")
     return found
 
@@ -27,6 +27,8 @@ def sheet_of(context: Context, name: str) -> Sheet:
 def listing(context: Context, sheet: str) -> Response:
     """``/SHEET``."""
     found = sheet_of(context, sheet)
+    if not found.title:
+        raise NotFound("There is no such list.")
     after = context.request.args.get("after")
     lines = context.database.use(lambda session: found.lines(session, after, PAGE + 1))
     return context.page(
@@ -44,7 +46,7 @@ def detail_of(context: Context, sheet: str, line: str) -> tuple[Sheet, Detail]:
     found = sheet_of(context, sheet)
     detail = context.database.use(lambda session: found.detail(session, line))
     if detail is None:
-        raise NotFound(f"There is no {line!r} among the {found.title.lower()}.")
+        raise NotFound(f"There is no {line!r} among the {found.title.lower() or sheet}.")
     return found, detail
 
 

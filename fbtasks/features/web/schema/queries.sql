@@ -8,9 +8,9 @@ SELECT MIN(AT_TIME), MIN(QUEUE), MIN(NAME), SUM(SUCCEEDED), SUM(FAILED), SUM(CAN
     FROM QUEUE_MINUTE WHERE SPAN IN (10, 60, 600, 3600) AND AT_TIME >= ? AND AT_TIME < ?
 
 -- name: sparks
--- What has ended in each queue since a moment that is at most four hours ago, by three minutes.
+-- What has ended in each queue between two moments, of which the first is at most four hours ago, by three minutes.
 SELECT QUEUE, MIN(AT_TIME), SUM(SUCCEEDED), SUM(FAILED) FROM QUEUE_MINUTE
-    WHERE SPAN IN (10, 60) AND AT_TIME >= ? AND NAME = '' AND QUEUE <> ''
+    WHERE SPAN IN (10, 60) AND AT_TIME >= ? AND AT_TIME < ? AND NAME = '' AND QUEUE <> ''
     GROUP BY QUEUE, DATEDIFF(SECOND FROM TIMESTAMP '2000-01-01 00:00:00' TO AT_TIME) / 180
 
 -- name: depths
