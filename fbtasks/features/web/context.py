@@ -162,6 +162,11 @@ class Context:
         """The moment of the request."""
         return datetime.now(UTC)
 
+    def counted_since(self) -> Markup:
+        """When the counters of a look begin: an hour before it, from a whole hour on."""
+        moment = self.dashboard.looks.get().time - timedelta(hours=1)
+        return self.time(moment.replace(minute=0, second=0, microsecond=0), minute=True)
+
     def time(self, moment: datetime | None, *, exact: bool = False, minute: bool = False) -> Markup:
         """Returns a moment, which ``live.js`` shows in the zone of the browser.
 
