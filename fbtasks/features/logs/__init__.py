@@ -49,7 +49,7 @@ class Logs(Feature):
 
         yield LogWriter(worker.turn)
         forgetting = Forgetting(self.app.settings.result_expires)
-        yield Every("forgetting what tasks have logged", 60.0, forgetting.turn, at_start=False)
+        yield Every("forgetting what tasks have logged", 3600.0, forgetting.turn, at_start=False)
 
     def describe(self, session: Session, task: TaskRow, holds: Sequence[Hold], queue: QueueRow) -> Told:
         """Returns how many lines are kept of a task."""

@@ -41,7 +41,7 @@ LOOK: Final = 50.0
 """Seconds from one look at the depths of queues to the next: so there is one in each minute."""
 SHARE: Final = 50.0
 """A look is not taken before so many times as long have gone by as the last one took."""
-UPKEEP: Final = 60.0
+UPKEEP: Final = 300.0
 """Seconds from one turn of upkeep to the next."""
 SELDOM: Final = 3600.0
 """The same where nothing is written down."""
