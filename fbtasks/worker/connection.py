@@ -7,7 +7,8 @@ from typing import Final
 
 from fbtasks import timing as clock
 from fbtasks.database.database import SHUT_DOWN_LOOK, Database
-from fbtasks.errors import DatabaseError, DatabaseShutDown, StatementRefused
+from fbtasks.errors import DatabaseError, StatementRefused
+from fbtasks.firebird.driver.translate import was_shut_down
 from fbtasks.firebird.session import Session
 from fbtasks.timing import Backoff
 from fbtasks.worker.lease import SOON, Lease
@@ -46,7 +47,7 @@ class Connection:
         """
         self.away_since = self.away_since or clock.monotonic()
         self.close()
-        if isinstance(error, DatabaseShutDown):
+        if was_shut_down(error):
             self.say_shut_down(error)
             pause = SHUT_DOWN_LOOK
         else:
@@ -58,7 +59,7 @@ class Connection:
         self.next_attempt = clock.monotonic() + pause
         self._lease.lost()
 
-    def say_shut_down(self, error: DatabaseShutDown) -> None:
+    def say_shut_down(self, error: DatabaseError) -> None:
         """Says, once, that the worker waits until the database is online again."""
         if not self._said_shut_down:
             self._said_shut_down = True

@@ -6,7 +6,11 @@ import pytest
 from firebird.driver import DatabaseError, ShutdownMethod, ShutdownMode, connect, connect_server
 
 from fbtasks import DatabaseShutDown
+from fbtasks.errors import CommitUncertain
 from fbtasks.url import DatabaseURL
+from fbtasks.worker.connection import Connection
+from fbtasks.worker.lease import Lease
+from fbtasks.worker.options import WorkerOptions
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
@@ -52,6 +56,16 @@ class Administrator:
         if number is not None:
             self.numbers.append(number)
         return self.numbers[-1] - self.numbers[0] - len(self.numbers) + 1 if self.numbers else 0
+
+
+def test_a_shutdown_that_a_commit_meets_is_told_as_one(app, caplog):
+    found = CommitUncertain(SAID)
+    found.__cause__ = DatabaseError("shutdown", gds_codes=(335544528,))
+    lease = Lease(app, WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1))
+    connection = Connection(app.database, lease)
+    for error in (found, DatabaseShutDown(SAID), found):
+        connection.note_lost(error)
+    assert [(record.levelname, SAID in record.message) for record in caplog.records] == [("WARNING", True)]
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,11 @@ def connection_was_lost(error: BaseException | None) -> bool:
     return _has(error, _CUT)
 
 
+def was_shut_down(error: BaseException) -> bool:
+    """Whether *error*, such as that of a commit, comes of a shutdown of the database for maintenance."""
+    return isinstance(error, DatabaseShutDown) or _has(error, _SHUT_DOWN)
+
+
 def _has(error: BaseException | None, codes: set[int]) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
