@@ -278,16 +278,20 @@ def bounded(session: Session, most: int) -> list[QueueRow]:
     return [QueueRow(**facts) for _, facts in sorted(found.items())]
 
 
-def stats(session: Session, window: timedelta | None) -> list[StatRow]:
-    """Counters per queue over the last *window*; None: since the queue was made.
+def counted_since(now: datetime, window: timedelta | None) -> datetime:
+    """Returns when the counters of the last *window* begin; None: since the queue was made.
 
-    It begins with a whole hour, and before the last :data:`STAT_DAYS` days with a whole day.
+    It is a whole hour, and before the last :data:`STAT_DAYS` days a whole day.
     """
+    since = (now.replace(year=2000) if window is None else now - window).replace(minute=0, second=0, microsecond=0)
+    begins = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=STAT_DAYS)
+    return since.replace(hour=0) if since < begins else since
+
+
+def stats(session: Session, window: timedelta | None) -> list[StatRow]:
+    """Counters per queue over the last *window*, from :func:`counted_since` on."""
     with session.transaction(SNAPSHOT) as transaction:
-        now = transaction.value("now")
-        since = (now.replace(year=2000) if window is None else now - window).replace(minute=0, second=0, microsecond=0)
-        if since < now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=STAT_DAYS):
-            since = since.replace(hour=0)
+        since = counted_since(transaction.value("now"), window)
         return [
             StatRow(row[0], *map(int, row[1:]))  # sums of BIGINT arrive as Decimal
             for row in transaction.rows("stats", since)

@@ -13,12 +13,11 @@ from rich.text import Text
 from fbtasks.cli.tables import GAP, Column, column, fitted
 from fbtasks.cli.top.sight import MOST_FAILED, MOST_RUNNING, Rates, Sight
 from fbtasks.queue.operations.overview import MOST
+from fbtasks.queue.operations.workers import MAX_AGE
 from fbtasks.queue.results import QueueRow
 from fbtasks.system.showing import failure, span
 from fbtasks.tasks.call import TaskRow
 
-LATE: Final = 300.0
-"""Seconds after which a task that is ready has waited for too long."""
 WRONG: Final = "bold red"
 ODD: Final = "yellow"
 _NAME: Final = 14
@@ -127,7 +126,7 @@ def _queues(sight: Sight) -> List:
             number("PARKED", "parked", ODD, spare=4),
             Part(
                 ("OLDEST", "number", lambda row: span(oldest(row)) if row.waiting_since else ""),
-                lambda row: WRONG if oldest(row) > LATE and row.is_open else "",
+                lambda row: WRONG if oldest(row) > MAX_AGE and row.is_open else "",
                 3,
             ),
             Part(("DONE/S", "number", lambda row: per_second(rate(row))), lambda row: "" if rate(row) else "dim", 7),

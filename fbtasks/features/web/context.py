@@ -23,6 +23,7 @@ from fbtasks.cli.output import as_dict, visible
 from fbtasks.errors import FBTasksError
 from fbtasks.features.web import charts
 from fbtasks.features.web.query import Query
+from fbtasks.queue import results
 from fbtasks.queue.operations.overview import MOST
 from fbtasks.sheet import Ref, Sheet, Spark, TaskRef
 from fbtasks.states import State
@@ -162,10 +163,10 @@ class Context:
         """The moment of the request."""
         return datetime.now(UTC)
 
+    @cached_property
     def counted_since(self) -> Markup:
-        """When the counters of a look begin: an hour before it, from a whole hour on."""
-        moment = self.dashboard.looks.get().time - timedelta(hours=1)
-        return self.time(moment.replace(minute=0, second=0, microsecond=0), minute=True)
+        """When the counters of a look begin."""
+        return self.time(results.counted_since(self.dashboard.looks.get().time, timedelta(hours=1)), minute=True)
 
     def time(self, moment: datetime | None, *, exact: bool = False, minute: bool = False) -> Markup:
         """Returns a moment, which ``live.js`` shows in the zone of the browser.

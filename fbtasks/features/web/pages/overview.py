@@ -8,22 +8,19 @@ from werkzeug.wrappers import Response
 
 from fbtasks.features.web.pages.span import past, sparks
 from fbtasks.queue import results
-from fbtasks.queue.operations.workers import get_health
+from fbtasks.queue.operations.workers import MAX_AGE, get_health
 from fbtasks.queue.results import Filter
 from fbtasks.states import State
 
 if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
 
-WAIT = 300.0
-"""Seconds that a ready task may wait before that is a finding."""
-
 
 def show(context: Context) -> Response:
     """``/``."""
     database, dashboard = context.database, context.dashboard
     look = dashboard.looks.get()
-    health = dashboard.kept("health", 5.0, lambda: get_health(database, WAIT))
+    health = dashboard.kept("health", 5.0, lambda: get_health(database, MAX_AGE))
     alive = [worker for worker in look.workers if worker.alive]
     return context.page(
         "overview.html",
