@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
 
 MOST: Final = 1000
-"""Up to which number what a sheet shows is counted, so that no page costs more."""
+"""Up to which number what dashboards show is counted, so that no page costs more: one more stands for all above."""
 SHOWN: Final = 50
 """Rows of a table of a detail."""
 

@@ -24,8 +24,7 @@ from fbtasks.errors import FBTasksError
 from fbtasks.features.web import charts
 from fbtasks.features.web.query import Query
 from fbtasks.queue import results
-from fbtasks.queue.operations.overview import MOST
-from fbtasks.sheet import Ref, Sheet, Spark, TaskRef
+from fbtasks.sheet import MOST, Ref, Sheet, Spark, TaskRef
 from fbtasks.states import State
 from fbtasks.system.showing import kind_of, span
 from fbtasks.version import VERSION
