@@ -38,10 +38,20 @@ _STEP: Final = 180
 """Seconds of a bar of the last hour."""
 _IDS: Final = 50
 _VARIES: Final = re.compile(
-    r"(?<!\w)(?P<quoted>'[^']*'|\"[^\"]*\")(?!\w)"
-    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+|\b(?=[a-f]*\d)[0-9a-f]{8,}\b|\d+"
+    r"""
+    (?<!\w)(?:(?<==)|(?!(?P<mark>['"])[^\W\d]\w*(?P=mark)))(?P<quoted>'[^']*'|"[^"]*")(?!\w)
+    |\b\w+://[^\s'"<>()]+
+    |(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+
+    |(?<![\w/.])(?:/|[A-Za-z]:\\)[\w.@%+~-]+(?:[/\\][\w.@%+~-]+)+
+    |\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b
+    |\b(?=[A-Za-z]*\d)(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|[0-9A-Za-z]{16,})\b
+    |\d+(?:[.,:]\d+)*
+    """,
+    re.VERBOSE,
 )
-"""What differs between the messages of one failure: quoted text, UUIDs, hexadecimal numbers, digits."""
+"""What differs between the messages of one failure: quoted text, URLs, e-mail addresses, paths, UUIDs, hexadecimal
+numbers and tokens, numbers. A quoted identifier stays unless it follows ``=``: failures differ by the attribute, the
+key or the column that is missing."""
 
 
 class Percentiles(NamedTuple):

@@ -232,6 +232,42 @@ def test_failures_with_one_cause_are_one_group(app, session):
     assert len(store.group_ids(session, first.key, 2)) == 2
 
 
+@pytest.mark.parametrize(
+    ("messages", "normalised"),
+    [
+        (["order 4711 took 30.25 s", "order 12 took 31 s"], "order # took # s"),
+        (["mailbox ann.berg+x@example.com is full", "mailbox bob@mail.example.org is full"], "mailbox # is full"),
+        (
+            ["no 1c9a3bfe-11d2-4b6e-9a51-0242ac120002 at 0x7f3e1b2a", "no DEADBEEF-11d2-4b6e-9a51-0242ac120002 at 0x1"],
+            "no # at #",
+        ),
+        (["token 01ARZ3NDEKTSV4RRFFQ69G5FAV of a1b2c3d4e", "token sk9aB3dE5fG7hJ1kL3 of 1234567f"], "token # of #"),
+        (
+            [
+                "[Errno 2] No such file or directory: '/srv/in/ann/prices.csv'",
+                "[Errno 2] No such file or directory: 'x y'",
+            ],
+            "[Errno #] No such file or directory: '...'",
+        ),
+        (["cannot read /srv/in/ann/prices.csv: empty", r"cannot read C:\in\bob\a.csv: empty"], "cannot read #: empty"),
+        (["404 for url: https://api.example.com/orders/ann?x=1", "404 for url: http://10.0.0.7:80/"], "# for url: #"),
+        (
+            ["refused: state='open', who=\"Ann B\"", "refused: state='shut', who=\"bob\""],
+            "refused: state='...', who='...'",
+        ),
+        (["'NoneType' object has no attribute 'price'"], "'NoneType' object has no attribute 'price'"),
+        (["'customer'"], "'customer'"),
+        (['violation of UNIQUE KEY constraint "ORDERS_PK"'], 'violation of UNIQUE KEY constraint "ORDERS_PK"'),
+        (
+            ["can't decide and/or don't know text/html of Bob's facade"],
+            "can't decide and/or don't know text/html of Bob's facade",
+        ),
+    ],
+)
+def test_what_differs_between_messages_of_one_failure(messages, normalised):
+    assert {store.normalised(each) for each in messages} == {normalised}
+
+
 def test_the_audit_has_one_line_for_an_operation_however_often_it_is_tried(app, session):
     failed = app.task(name="fails", max_retries=0)(lambda: 1 / 0).delay()
     drain(app)
