@@ -67,13 +67,14 @@ class Looks:
         self._database = database
         self._window = window
         self._lock = threading.Lock()
-        self._last: Overview | None = None
+        self.last: Overview | None = None
+        """The last one that was read."""
         self._until = 0.0
 
     def get(self) -> Overview:
         """Returns an overview that is at most a second old. While one is read others wait for it."""
         with self._lock:
-            if self._last is None or clock.monotonic() > self._until:
-                self._last = look(self._database, self._window)
+            if self.last is None or clock.monotonic() > self._until:
+                self.last = look(self._database, self._window)
                 self._until = clock.monotonic() + _FRESH
-            return self._last
+            return self.last

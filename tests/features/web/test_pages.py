@@ -150,6 +150,31 @@ def test_pages_of_a_list_have_each_task_once(app):
     assert sorted(seen) == list(range(1, 121))
 
 
+def test_a_search_is_narrowed_by_links(shop):
+    client = browser(shop)
+    assert "/tasks?q=state:ready" in page(client, "/tasks?q=id:1").links
+    found = client.get("/tasks?q=state:ready+queue:mail")
+    assert "ready <small>2</small>" in found.text
+    shown = page(client, "/tasks?q=state:ready+queue:mail")
+    for query in (
+        "state:running+queue:mail",
+        "state:ready+queue:default",
+        "state:ready",  # takes the queue away
+        "state:ready+queue:mail+name:shop.send",
+        "queue:mail+why:limit",
+        "state:ready+queue:mail+since:24h",
+    ):
+        assert f"/tasks?q={query}" in shown.links
+        assert client.get(f"/tasks?q={query}").status_code == 200, query
+    assert "<small>" not in client.get("/tasks?q=state:ready+name:shop.*").text  # counts would be those of all names
+    offered = [facts["value"] for tag, facts in shown.tags if tag == "option" and ":" in facts["value"]]
+    assert {"state:held", "queue:mail", "name:shop.send", "why:paused", "error:"} <= {*offered}
+    assert f'name:"{NAME}"' in offered or f"name:{NAME}" in offered
+    assert '<option value="name:&lt;/title&gt;' in found.text
+    parts = [page(client, path) for path in ("/audit", "/nix")]
+    assert all("state:held" in [facts.get("value") for tag, facts in each.tags if tag == "option"] for each in parts)
+
+
 def test_what_was_searched_for_wrongly(app):
     answer = browser(app).get("/tasks?q=stat:failed")
     assert answer.status_code == 400

@@ -1,4 +1,4 @@
-"""Actions on all tasks that a search finds, and on groups of failures."""
+"""Actions on tasks of a search, ticked ones or all, and on groups of failures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fbtasks.features.web import search, store
 from fbtasks.features.web.actions.deed import Button, Deed, Values, perform
 from fbtasks.features.web.actions.one import ON_TASK
 from fbtasks.firebird.session import Transaction
+from fbtasks.queue import results
 from fbtasks.sheet import Field
 from fbtasks.states import State
 from fbtasks.system.showing import count
@@ -65,10 +66,10 @@ ON_MANY: Final[Mapping[str, BulkAct]] = {
 PACE: Final = Field(name="pace", label="how many a minute may begin (empty: all at once)", kind="number")
 
 
-def bulk_buttons(context: Context, query: str, rows: Sequence[TaskRow]) -> list[Button]:
-    """Returns what can be done with all tasks that the search finds, of which *rows* are some."""
+def bulk_buttons(context: Context, rows: Sequence[TaskRow]) -> list[Button]:
+    """Returns what can be done with tasks that the search finds, of which *rows* are some."""
     return [
-        Button(f"{act.label} all", context.url("do_bulk", action=name, q=query), asks=True, harms=name != "retry")
+        Button(act.label, context.url("do_bulk", action=name), asks=True, harms=name != "retry")
         for name, act in ON_MANY.items()
         if any(row.state in ON_TASK[name].states or (name == "cancel" and row.state is State.RUNNING) for row in rows)
         and context.may(name, _queue_of(rows))
@@ -103,12 +104,32 @@ def parse(context: Context, text: str) -> Query:
 
 
 def bulk(context: Context, action: str) -> Response:
-    """``/bulk/ACTION?q=``."""
-    query = parse(context, context.request.args.get("q", ""))
-    found, whole = _search(context, query)
-    back = context.url("tasks", q=str(query))
-    ids = [row.id for row in found]
-    return _many(context, action, str(query) or "all tasks", ids, back, whole=whole, queue=_queue_of(found))
+    """``/bulk/ACTION?q=&id=``: on the tasks with these ids; without any on all that the search finds."""
+    args = context.request.args
+    query, ticked = parse(context, args.get("q", "")), args.getlist("id")
+    if ticked:
+        found, whole = _ticked(context, ticked), True
+        what = f"tasks {', '.join(str(row.id) for row in found)}"
+        back = context.url("tasks", q=str(query), after=args.get("after"))
+    else:
+        found, whole = _search(context, query)
+        what, back = str(query) or "all tasks", context.url("tasks", q=str(query))
+    return _many(context, action, what, [row.id for row in found], back, whole=whole, queue=_queue_of(found))
+
+
+def _ticked(context: Context, ids: Sequence[str]) -> list[TaskRow]:
+    """Returns those of these tasks that there are."""
+    if len(ids) > BATCH or not all(each.isdecimal() and len(each) < 19 for each in ids):
+        raise ConfigurationError(
+            f"id={','.join(ids):.80} must be the numbers of {BATCH} tasks or fewer: tick them again."
+        )
+    numbers = [int(each) for each in ids]
+
+    def read(session: Session) -> list[TaskRow]:
+        found = results.find_all(session, numbers, live=True) | results.find_all(session, numbers, live=False)
+        return [found[number] for number in sorted(found)]
+
+    return context.database.use(read)
 
 
 def _search(context: Context, query: Query) -> tuple[list[TaskRow], bool]:

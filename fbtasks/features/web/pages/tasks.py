@@ -11,6 +11,7 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.features.web import search, store
 from fbtasks.features.web.actions.many import bulk_buttons, parse
 from fbtasks.features.web.actions.one import task_buttons
+from fbtasks.features.web.query import Query
 from fbtasks.features.web.showing import links_of, named
 from fbtasks.features.web.store import Try
 from fbtasks.queue.operations.tasks import get_task
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
 
 PAGE: Final = 50
+COUNTED: Final = ("waiting", *(each.name.lower() for each in State if each.live))
 
 
 def listing(context: Context) -> Response:
@@ -33,9 +35,20 @@ def listing(context: Context) -> Response:
         cursor = context.request.args.get("after")
         page = database.use(lambda session: search.page(database, session, query, cursor, PAGE))
     except ConfigurationError as error:
-        return context.page("tasks.html", "Tasks", 400, q=text, problem=str(error), page=None, buttons=[])
-    buttons = bulk_buttons(context, str(query), page.rows)
-    return context.page("tasks.html", "Tasks", q=str(query), problem="", page=page, buttons=buttons)
+        return context.page("tasks.html", "Tasks", 400, q=text, problem=str(error), query=Query(), counts={}, page=None)
+    context.names = {*context.app.tasks, *(row.name for row in page.rows)}
+    return context.page(
+        "tasks.html", "Tasks", q=str(query), problem="", query=query, counts=_counts(context, query), page=page,
+        buttons=bulk_buttons(context, page.rows),
+    )  # fmt: skip
+
+
+def _counts(context: Context, query: Query) -> dict[str, int]:
+    """Returns how many tasks are in each state; none where a query asks for more than a state and a queue."""
+    if query != Query(state=query.state, queue=query.queue):
+        return {}
+    rows = [row for row in context.dashboard.looks.get().queues if query.queue in ("", row.queue)]
+    return {name: sum(getattr(row, name) for row in rows) for name in COUNTED}
 
 
 def show(context: Context, id: str) -> Response:
