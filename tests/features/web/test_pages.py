@@ -112,6 +112,34 @@ def test_a_task_with_all_that_is_known_of_it(shop):
     assert "no worker serves its queue mail" in page(client, f"/tasks/{shop.waiting}").text
 
 
+def test_tries_are_on_the_timeline_of_their_task(app):
+    tried = []
+
+    def fails_first():
+        tried.append(1)
+        return 1 // (len(tried) - 1)
+
+    task = app.task(name="again", max_retries=1, default_retry_delay=0, autoretry_for=(Exception,))(fails_first)
+    number = task.delay().id
+    drain(app)
+    execute(app, "UPDATE QUEUE_TRY SET START_TIME = DATEADD(-2 SECOND TO END_TIME)")
+    client = browser(app)
+    kinds = [part[0] for part in client.get(f"/tasks/{number}.json").json["timeline"]]
+    assert [each for each in kinds if each != "waited"] == ["retry", "succeeded"]
+    shown = page(client, f"/tasks/{number}")
+    assert "retry 2 s" in shown.text
+    assert "retry" in [facts.get("class") for tag, facts in shown.tags if tag == "rect"]
+
+
+def test_a_worker_and_what_it_runs(app, claim):
+    app.task(name="shop.send")(print).delay()
+    number = register(app, name="w")
+    claim(worker=number)
+    text = page(browser(app), f"/workers/{number}").text
+    assert "Runs now ID Name Queue When Took Tries Error" in text
+    assert "shop.send" in text
+
+
 def test_a_pickle_is_shown_by_its_size(app):
     class Bomb:
         def __reduce__(self):
@@ -208,6 +236,7 @@ def test_counters_become_charts(app):
     assert set(bars) == {"succeeded", "failed"}
     assert {"line p50", "line p95", "line ready"} <= {facts.get("class") for tag, facts in shown.tags if tag == "path"}
     assert "/tasks?q=queue:mail+name:shop.send" in shown.links
+    assert "1 100.0 %" in shown.text
 
 
 def test_lists_of_queues_have_the_last_hour_of_each(app):
@@ -232,6 +261,7 @@ def test_lists_of_queues_have_the_last_hour_of_each(app):
         shown = page(client, path)
         assert [facts.get("role") for tag, facts in shown.tags if facts.get("class") == "spark"] == ["img"]
         assert re.search(r"by three minutes succeeded: [0 ]+ 4 [0 ]+ 1 (0 )*failed: [0 ]+ 1 ", shown.text)
+        assert "1 16.7 %" in shown.text
 
 
 def test_lines_end_where_there_is_no_value():

@@ -90,7 +90,7 @@ def _timeline(row: TaskRow, tries: list[Try], now: datetime) -> list[tuple[str, 
         at = row.start_time
     for each in tries:
         if each.start is not None and each.end is not None:
-            found += [("waited", at, each.start), ("failed", each.start, each.end)]
+            found += [("waited", at, each.start), (each.kind, each.start, each.end)]
             at = each.end
     end = row.finish_time or now
     if row.claim_time is not None and (row.state is State.RUNNING or row.finish_time is not None):
