@@ -39,7 +39,7 @@ FILES: Final = {
     path.name: (path.read_bytes(), KINDS[path.suffix]) for path in (HERE / "static").iterdir() if path.suffix in KINDS
 }
 """The files that browsers are given, with their types."""
-KNOWN: Final = 200
+KNOWN: Final = 100
 """Queues, names and workers each that are offered to those who search."""
 _STATES: Final = {each.name.lower(): each for each in State}
 
