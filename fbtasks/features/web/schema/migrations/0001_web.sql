@@ -48,6 +48,15 @@ CREATE TABLE QUEUE_DEPTH (
 )^
 CREATE INDEX QUEUE_DEPTH_TIME ON QUEUE_DEPTH (SPAN, AT_TIME)^
 
+-- The versions that the workers of a queue had from AT_TIME on, separated by commas. An empty QUEUE: all workers.
+CREATE TABLE QUEUE_VERSION (
+    QUEUE QUEUE_NAME NOT NULL,
+    AT_TIME TIMESTAMP NOT NULL,
+    WRITER BIGINT NOT NULL,
+    VERSIONS QUEUE_TEXT NOT NULL,
+    CONSTRAINT QUEUE_VERSION_OF PRIMARY KEY (QUEUE, AT_TIME, WRITER) USING DESCENDING INDEX QUEUE_VERSION_LAST
+)^
+
 -- Tries that did not end their task. KIND: 'retry', 'crash'; 'release' when the worker ended meanwhile.
 CREATE TABLE QUEUE_TRY (
     ID BIGINT NOT NULL PRIMARY KEY,
