@@ -1,5 +1,6 @@
 """The settings of an app, in one frozen and validated object."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta, tzinfo
@@ -24,6 +25,15 @@ def _name(what: str, value: object) -> str:
     if not isinstance(value, str) or not value.isprintable() or not value.strip():
         raise ConfigurationError(f"the app's {what} {checks.shown(value)} must be text: FBTasks('shop', url).")
     return value
+
+
+def _version(what: str, value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[!-~]{1,31}", value):
+        return value
+    raise ConfigurationError(
+        f"{what} {checks.shown(value)} must be text of up to 31 ASCII characters without spaces, such as '2.3.1' or "
+        "the first 12 characters of a commit."
+    )
 
 
 def _url(_what: str, value: Any) -> DatabaseURL:
@@ -85,6 +95,8 @@ class Settings:
     """Seconds to wait for one of them."""
     statistics: Annotated[bool, checks.flag] = True
     """Whether workers write down, for dashboards, what became of tasks by the minute, and tries that failed."""
+    version: Annotated[str | None, optional(_version)] = None
+    """The version of the program that the app is of, as its workers tell; None: they tell that of fbtasks."""
     always_eager: Annotated[bool, checks.flag] = False
     keep_logs: Annotated[bool, checks.flag] = False
     """Whether what tasks log is kept with them, where they do not say it themselves."""

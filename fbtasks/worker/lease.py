@@ -47,7 +47,7 @@ class Lease:
             queues=[share_text(queue, options.shares.get(queue, Share())) for queue in options.queues],
             pool=options.pool,
             concurrency=options.concurrency,
-            version=VERSION,
+            version=app.settings.version or VERSION,
             tasks=sorted(app.tasks),
             features=processes.features_and_app(app.features.names, app.name),
         )

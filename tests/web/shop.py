@@ -83,7 +83,7 @@ def fill(app, project):
     _history(app, chance, moment.replace(second=0, microsecond=0))
     workers = [
         register(
-            app, name=f"{name}@{host}", host=host, pid=pid, lease=900.0, queues=queues, concurrency=8, version="0.1.0",
+            app, name=f"{name}@{host}", host=host, pid=pid, lease=900.0, queues=queues, concurrency=8, version="2.3.1",
             features=" app=shop ", tasks=list(app.tasks),
         )
         for name, host, pid, queues in (
@@ -154,6 +154,10 @@ def _history(app, chance, minute):
             "VALUES (?, ?, 1, 0, ?, ?, ?, ?)",
             [(*key, *numbers) for key, numbers in hours.items()],
         )
+        for queue in ("", *waiting):
+            for ago, version in ((200, "2.3.0"), (29, "2.3.0, 2.3.1"), (27, "2.3.1")):
+                row = queue, minute - timedelta(minutes=ago), version
+                cursor.execute("INSERT INTO QUEUE_VERSION (QUEUE, AT_TIME, WRITER, VERSIONS) VALUES (?, ?, 1, ?)", row)
         connection.commit()
 
 

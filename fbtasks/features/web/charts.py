@@ -13,7 +13,7 @@ from fbtasks.sheet import Graph, Node, Spark
 from fbtasks.system.showing import shorten, span
 
 if TYPE_CHECKING:
-    from fbtasks.features.web.store import Depth, Point
+    from fbtasks.features.web.store import Depth, Point, Version
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
@@ -99,6 +99,14 @@ def _depths(title: str, points: Sequence[Point], depths: Sequence[Depth], shapes
         for name, shape in shapes.items()
     ]
     return draw(title, moments, series, number)
+
+
+def marks(points: Sequence[Point], versions: Iterable[Version]) -> list[tuple[float, Version]]:
+    """Returns where in charts over the time of *points* each of *versions* begins."""
+    if len(points) < 2:
+        return []
+    start, whole = points[0].time, (points[1].time - points[0].time) * len(points)
+    return [(round(min(1.0, (each.time - start) / whole) * WIDTH, 1), each) for each in versions]
 
 
 def number(value: float) -> str:

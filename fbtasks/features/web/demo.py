@@ -24,7 +24,7 @@ from fbtasks.features.web import store
 from fbtasks.firebird.session import Transaction
 from fbtasks.url import URL_VARIABLE
 
-app = FBTasks("shop")
+app = FBTasks("shop", version="2.3.1")
 app.limit("smtp", rate="4/s")
 app.limit("customer", at_once=1)
 
@@ -136,6 +136,7 @@ def write_past(transaction: Transaction) -> None:
         moment = as_naive_utc(now - timedelta(minutes=ago))
         transaction.execute("demo_minutes", moment)
         transaction.execute("demo_depths", moment)
+        transaction.execute("demo_versions", moment)
     transaction.execute("demo_counters")
 
 
@@ -156,7 +157,9 @@ def _write_minute(transaction: Transaction, ago: int) -> None:
     depths[""] = [sum(each) for each in zip(*depths.values(), strict=True)]
     used = min(6, depths[""][3])
     store.put(transaction, counts, [])
-    store.put_depths(transaction, {queue: (*row[:3], min(6, row[3]), used, 6) for queue, row in depths.items()})
+    version = "2.3.0" if ago > _TROUBLE.start else app.settings.version
+    rows = {queue: (*row[:3], min(6, row[3]), used, 6, version or "") for queue, row in depths.items()}
+    store.put_depths(transaction, rows)
 
 
 def _histogram(times: list[float]) -> list[int]:

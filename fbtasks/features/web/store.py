@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from fbtasks import timing as clock
@@ -37,6 +38,8 @@ _POINTS: Final = 1500
 _STEP: Final = 180
 """Seconds of a bar of the last hour."""
 _IDS: Final = 50
+_VERSIONS: Final = 200
+"""Changes of the workers' version that are read of a queue: the newest."""
 _VARIES: Final = re.compile(
     r"""
     (?<!\w)(?:(?<==)|(?!(?P<mark>['"])[^\W\d]\w*(?P=mark)))(?P<quoted>'[^']*'|"[^"]*")(?!\w)
@@ -103,6 +106,14 @@ class Depth(NamedTuple):
     """How many they can run at once."""
 
 
+class Version(NamedTuple):
+    """The versions that the workers of a queue had from a *time* on."""
+
+    time: datetime
+    versions: str
+    """Separated by commas: while workers are replaced, or where several apps serve the queue, there are more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Failures with one cause, as far as their messages tell."""
@@ -120,7 +131,7 @@ class Group:
     """Up to 50, the newest first."""
     workers: tuple[str, ...]
     versions: tuple[str | None, str | None]
-    """Of fbtasks, of the workers of the first and of the last one; None: that worker is not registered any more."""
+    """Of the workers of the first and of the last one, or of all of their queue then; None: not known."""
 
 
 class Groups(NamedTuple):
@@ -211,8 +222,11 @@ def depth_is_noted(session: Session) -> bool:
     return bool(session.read("depth_is_noted")[0][0])
 
 
-def depths(session: Session) -> dict[str, tuple[int, ...]]:
-    """Returns how many tasks queues hold, as :class:`Depth` has it; by an empty name how many all of them do."""
+def depths(session: Session) -> dict[str, tuple[int | str, ...]]:
+    """Returns how many tasks queues hold, as :class:`Depth` has it, and the versions of their workers.
+
+    By an empty name it has how many all of them do.
+    """
     alive = [row for row in processes.workers(session) if row.alive]
     found = {row.queue: row for row in results.bounded(session, _COUNTED)}
     rows = {}
@@ -223,13 +237,14 @@ def depths(session: Session) -> dict[str, tuple[int, ...]]:
     return {**rows, "": (*totals, *_room(alive, None))}
 
 
-def _room(workers: Iterable[WorkerRow], queue: str | None) -> tuple[int, int]:
+def _room(workers: Iterable[WorkerRow], queue: str | None) -> tuple[int, int, str]:
     serving = [row for row in workers if queue is None or queue in row.queues]
-    return sum(row.running for row in serving), sum(row.concurrency for row in serving)
+    versions = ", ".join(sorted({row.version for row in serving if row.version}))
+    return sum(row.running for row in serving), sum(row.concurrency for row in serving), versions[:255]
 
 
-def put_depths(transaction: Transaction, rows: Mapping[str, Iterable[int]]) -> None:
-    """Notes how many tasks queues hold."""
+def put_depths(transaction: Transaction, rows: Mapping[str, Iterable[int | str]]) -> None:
+    """Notes what :func:`depths` returns."""
     for queue, numbers in rows.items():
         transaction.call("FBTASKS_WEB.PUT_DEPTH", queue, *numbers)
 
@@ -278,6 +293,11 @@ def backlog(session: Session, start: datetime, end: datetime, queue: str | None 
     start, _ = _from(session, start, end, 60)
     rows = session.read("depths", queue or "", as_naive_utc(start), as_naive_utc(end))
     return [Depth(as_utc(time), *counts) for time, *counts in rows]
+
+
+def versions(session: Session, queue: str | None = None) -> list[Version]:
+    """Returns which versions the workers of *queue* had, or all workers, and since when: the newest change first."""
+    return [Version(as_utc(time), each) for time, each in session.read("versions", _VERSIONS, queue or "")]
 
 
 def sparks(session: Session) -> dict[str, Spark]:
@@ -337,7 +357,8 @@ def failure_groups(session: Session, most: int = 2000, name: str | None = None, 
     if last is None:
         return Groups([], 0, None)
     workers = {row.name: (row.started, row.version) for row in processes.workers(session)}
-    rows = [_group(some, workers) for some in grouped.values()]
+    noted = cache(partial(versions, session))
+    rows = [_group(some, workers, noted) for some in grouped.values()]
     return Groups(sorted(rows, key=lambda row: (-row.count, row.key)), count, last.time)
 
 
@@ -373,10 +394,16 @@ def normalised(message: str) -> str:
     return _VARIES.sub(lambda found: "'...'" if found["quoted"] else "#", message)
 
 
-def _group(some: Sequence[_Failure], workers: dict[str, tuple[datetime, str]]) -> Group:
+def _group(
+    some: Sequence[_Failure],
+    workers: Mapping[str, tuple[datetime, str]],
+    noted: Callable[[str], list[Version]],
+) -> Group:
     def version(failure: _Failure) -> str | None:
         since, number = workers.get(failure.worker or "", (None, None))
-        return number if since is not None and since <= failure.time else None
+        if since is not None and since <= failure.time:
+            return number
+        return next((each.versions for each in noted(failure.queue) if each.time <= failure.time), None)
 
     last, first = some[0], some[-1]
     return Group(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST: Final = 500
 """Tasks that one transaction moves."""
+_MOVED: Final = (State.READY, State.SCHEDULED, State.PARKED, State.HELD)
 _DIGITS: Final = 19
 _FROM_SOURCE: Final = "sources"
 _WHY: Final = {
@@ -78,8 +79,10 @@ class Move:
                         return
 
     def _waiting(self) -> Spool[int]:
-        parts = self._session.read_in_parts("movable", self._from, self._name, more=" ", size=_MOST)
-        return Spool(number for rows in parts for (number,) in rows)
+        def parts(state: State) -> Iterator[list[tuple[int]]]:
+            return self._session.read_in_parts("movable", state, self._from, self._name, more=" ", size=_MOST)
+
+        return Spool(number for state in _MOVED for rows in parts(state) for (number,) in rows)
 
     def left(self) -> Left:
         """Returns what the queue has by now of what was to be moved, with what came meanwhile."""

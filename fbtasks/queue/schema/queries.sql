@@ -18,9 +18,9 @@ WHERE T.STATE = 3 AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE WHERE NAME = T.NAME AN
             AND POSITION(' ' || FEATURE || ' ' IN CAST(? AS VARCHAR(2000) CHARACTER SET ASCII)) = 0))
 
 -- name: movable
--- The tasks of a queue that another one may have: of one name, or of all (NULL).
+-- The tasks of a state and a queue that another one may have: of one name, or of all (NULL).
 SELECT ID FROM QUEUE_TASK
-WHERE STATE IN (0, 1, 3, 4) AND QUEUE = ? AND SOURCE_ID IS NULL
+WHERE STATE = ? AND QUEUE = ? AND SOURCE_ID IS NULL
     AND NAME = COALESCE(CAST(? AS QUEUE_TEXT), NAME)
 ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID
 

@@ -35,6 +35,25 @@ WAITING = """
                     '[[' || :N || '],{{}}]');
             N = N + 1;
         END END"""
+_COUNTERS = [f"{kind}_{n}" for kind in ("RUN", "WAIT") for n in range(12)]
+PAST = f"""
+    EXECUTE BLOCK AS DECLARE N INTEGER = {{first}}; DECLARE AT_TIME TIMESTAMP; DECLARE SPAN INTEGER; BEGIN
+        WHILE (N < {{last}}) DO BEGIN
+            SPAN = IIF(N < 1000, 10, DECODE(MOD(N, 3), 0, 60, 1, 600, 3600));
+            AT_TIME = DATEADD(-IIF(N < 1000, MOD(N, 60), 300 + N) MINUTE TO QUEUE_NOW());
+            INSERT INTO QUEUE_MINUTE (SPAN, AT_TIME, QUEUE, NAME, NAME_HASH, WRITER, SUCCEEDED, FAILED, CANCELLED,
+                    RETRIED, ELAPSED_MS, WAITED_MS, {", ".join(_COUNTERS)})
+                VALUES (:SPAN, :AT_TIME, IIF(MOD(:N, 9) = 0, '', 'q' || MOD(:N, 3)),
+                    IIF(MOD(:N, 3) = 0, '', 'task' || MOD(:N, 7)),
+                    CRYPT_HASH(IIF(MOD(:N, 3) = 0, '', 'task' || MOD(:N, 7)) USING SHA256), :N,
+                    {", ".join(["1"] * (6 + len(_COUNTERS)))});
+            INSERT INTO QUEUE_DEPTH (SPAN, AT_TIME, QUEUE, WRITER, READY, SCHEDULED, HELD, RUNNING, BUSY, SLOTS)
+                VALUES (MAXVALUE(60, :SPAN), :AT_TIME, IIF(MOD(:N, 2) = 0, '', 'q1'), :N, 1, 1, 1, 1, 1, 1);
+            INSERT INTO QUEUE_VERSION (QUEUE, AT_TIME, WRITER, VERSIONS)
+                VALUES (IIF(MOD(:N, 2) = 0, '', 'q1'), :AT_TIME, :N, :N);
+            N = N + 1;
+        END END"""
+"""A thousand rows of the last hour; those that follow are of the time before."""
 LINES = (
     "", "state:failed", "state:succeeded,cancelled queue:q1", "name:task3", "name:none*", "error:nothing", "order 999",
     "arg.0:none", "state:failed until:2026-01-01T00:00:20", "state:ready", "state:ready queue:q1 name:task3",
@@ -62,6 +81,10 @@ def asked(app, session):
     yield "ids of a group", lambda: store.group_ids(session, store.failure_groups(session, 1).rows[0].key, 50)
     yield "tries", lambda: store.tries(session, 1)
     yield "a series", lambda: store.series(session, now - timedelta(hours=1), now, 60)
+    yield "a series of a queue", lambda: store.series(session, now - timedelta(hours=1), now, 60, queue="q1")
+    yield "sparklines", lambda: store.sparks(session)
+    yield "backlog", lambda: store.backlog(session, now - timedelta(hours=1), now)
+    yield "versions", lambda: store.versions(session)
     yield "names", lambda: store.names(session, now - timedelta(hours=1), now)
     yield "the audit", lambda: store.audit(session)
 
@@ -89,6 +112,7 @@ def test_what_is_asked_costs_the_same_with_many_tasks(app, session, monkeypatch,
             part = {"first": at, "last": min(at + PART, last)}
             execute(app, ENDED.format(**part))
             execute(app, WAITING.format(**part))
+            execute(app, PAST.format(**part))
         counts.append(fetches(app, session))
     before, after = counts
     if os.environ.get("FBTASKS_SLOW"):

@@ -205,6 +205,56 @@ def test_one_worker_notes_the_depths_of_a_minute_for_all(app, session, now):
     assert len(store.backlog(session, now - 3 * MINUTE, now + MINUTE)) == 2
 
 
+def test_versions_of_workers_are_noted_when_they_change(app, session, now):
+    app.migrate()
+    old = register(app, name="old", queues=["mail"], version="1.0")
+    note = Depths()
+
+    def versions(queue=None):
+        note._next = 0.0
+        execute(app, "DELETE FROM QUEUE_DEPTH")
+        note(session)
+        return [each.versions for each in store.versions(session, queue)]
+
+    assert versions() == versions("mail") == ["1.0"]
+    register(app, name="new", queues=["mail", "later"], version="1.1")
+    assert versions("mail") == versions() == ["1.0, 1.1", "1.0"]
+    assert versions("later") == ["1.1"]
+    execute(app, "DELETE FROM QUEUE_PROCESS WHERE ID = ?", old)
+    assert versions("mail") == ["1.1", "1.0, 1.1", "1.0"]
+    execute(app, "DELETE FROM QUEUE_PROCESS")
+    assert versions("mail") == ["1.1", "1.0, 1.1", "1.0"]
+    execute(app, "UPDATE QUEUE_VERSION SET AT_TIME = DATEADD(-61 DAY TO AT_TIME) WHERE VERSIONS <> '1.1'")
+    Upkeep()(session)
+    assert versions("mail") == ["1.1"]
+
+
+def test_a_failure_has_the_version_of_its_worker_or_those_of_its_queue_then(app, session):
+    @app.task(name="t", max_retries=0)
+    def fails(number):
+        raise ValueError(f"no {number}")
+
+    fails.delay(1)
+    drain(app)
+    put = "INSERT INTO QUEUE_VERSION (QUEUE, AT_TIME, WRITER, VERSIONS) VALUES ('default', DATEADD(? MINUTE TO {}), 1, ?)"
+    for minutes, version in ((-2, "1.0"), (-1, "1.1"), (1, "1.2")):
+        execute(app, put.format(NOW), minutes, version)
+    execute(app, "UPDATE QUEUE_HISTORY SET WORKER = 'here'")
+
+    def versions():
+        (group,) = store.failure_groups(session).rows
+        return group.versions
+
+    assert versions() == ("1.1", "1.1")
+    execute(app, f"UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-1 HOUR TO {NOW})")
+    assert versions() == (None, None)
+    register(app, name="here", version="1.2")
+    fails.delay(2)
+    drain(app)
+    execute(app, "UPDATE QUEUE_HISTORY SET WORKER = 'here'")
+    assert versions() == (None, "1.2")
+
+
 def test_failures_with_one_cause_are_one_group(app, session):
     def fails(number):
         if number < 3:

@@ -226,12 +226,17 @@ def test_counters_become_charts(app):
     app.task(name="shop.fail", queue="mail", max_retries=0)(lambda: 1 / 0).delay()
     drain(app)
     with app.database.session() as session:
-        session.run(lambda t: store.put_depths(t, {"": (7, 0, 3, 1, 1, 8), "mail": (7, 0, 3, 1, 1, 8)}))
+        for version in ("2.0", "2.1"):
+            depths = 7, 0, 3, 1, 1, 8, version
+            session.run(lambda t, d=depths: store.put_depths(t, {"": d, "mail": d}))
     found = browser(app).get("/overview.json").json
     assert sum(point["succeeded"] for point in found["points"]) == 40
     assert [row["name"] for row in found["names"]] == ["shop.fail", "shop.send"]
     assert (found["backlog"][-1]["held"], found["backlog"][-1]["slots"]) == (3, 8)
+    assert [each["versions"] for each in found["versions"]] == ["2.1"]
     shown = page(browser(app), "/queues/mail")
+    assert "version 2.1" in shown.text and "2.0" not in shown.text
+    assert len([facts for _, facts in shown.tags if facts.get("class") == "mark"]) == 5
     bars = [facts["class"] for tag, facts in shown.tags if tag == "rect" and facts["class"] != "hover"]
     assert set(bars) == {"succeeded", "failed"}
     assert {"line p50", "line p95", "line ready"} <= {facts.get("class") for tag, facts in shown.tags if tag == "path"}

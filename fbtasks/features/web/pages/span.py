@@ -46,6 +46,7 @@ def past(context: Context, queue: str | None = None) -> dict[str, Any]:
             "span": name,
             "points": store.series(session, start, end, seconds, queue=queue),
             "backlog": store.backlog(session, start, end, queue=queue),
+            "versions": [each for each in store.versions(session, queue)[:-1] if each.time >= start],
             "names": store.names(session, start, end, queue=queue),
         }
 

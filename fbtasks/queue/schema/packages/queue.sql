@@ -865,19 +865,24 @@ PROCEDURE PURGE (QUEUE QUEUE_NAME, MOST INTEGER)
 RETURNS (PURGED INTEGER)
 AS
     DECLARE ID BIGINT;
+    DECLARE STATE SMALLINT = 0;
 BEGIN
     PURGED = 0;
-    -- In the order of the index: else each call would look up all tasks of the queue before its first row.
-    FOR SELECT ID FROM QUEUE_TASK WHERE STATE IN (0, 1, 3, 4, 5) AND QUEUE = :QUEUE
-        ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID INTO :ID DO
+    WHILE (STATE <= 5 AND PURGED < MOST) DO
     BEGIN
-        IF (FBTASKS_CORE.LOCKED_STATE(ID, '01345') IS NULL) THEN
-            CONTINUE;
-        DELETE FROM QUEUE_TASK WHERE ID = :ID;
-        DELETE FROM QUEUE_TASK_ID WHERE ID = :ID;
-        PURGED = PURGED + 1;
-        IF (PURGED >= MOST) THEN
-            LEAVE;
+        -- In the order of the index: else each call would look up all tasks of the queue before its first row.
+        FOR SELECT ID FROM QUEUE_TASK WHERE STATE = :STATE AND QUEUE = :QUEUE
+            ORDER BY STATE, QUEUE, PRIORITY_RANK, START_TIME, ID INTO :ID DO
+        BEGIN
+            IF (FBTASKS_CORE.LOCKED_STATE(ID, '01345') IS NULL) THEN
+                CONTINUE;
+            DELETE FROM QUEUE_TASK WHERE ID = :ID;
+            DELETE FROM QUEUE_TASK_ID WHERE ID = :ID;
+            PURGED = PURGED + 1;
+            IF (PURGED >= MOST) THEN
+                LEAVE;
+        END
+        STATE = STATE + IIF(STATE = 1, 2, 1);  -- not those that run
     END
     SUSPEND;
 END^
