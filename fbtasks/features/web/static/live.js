@@ -3,7 +3,7 @@ const one = (where) => document.querySelector(where);
 const kept = { get: (name, or) => { try { return localStorage.getItem("fbtasks." + name) ?? or; } catch { return or; } },
   set: (name, value) => { try { localStorage.setItem("fbtasks." + name, value); } catch { /* not allowed here */ } } };
 const two = (number) => String(number).padStart(2, "0");
-let etag = "", chord = 0;
+let etag = "", chord = 0, before = "";
 
 function showTimes() {
   if (kept.get("zone", "local") !== "local") return;
@@ -51,9 +51,9 @@ for (const [name, or] of [["every", "2"], ["zone", "local"]]) {
 const known = one("#known"), words = [...(known?.options ?? [])].map((each) => each.value);
 document.addEventListener("input", ({ target }) => {
   if (target.id === "page") for (const each of document.querySelectorAll(".tick input")) each.checked = target.checked;
-  if (!known || target.list !== known) return;
   // Browsers compare the whole line with each option: it gets what stands before the last word.
-  const before = target.value.replace(/\S*$/, ""), others = words.filter((each) => !before.includes(each.replace(/:.*/, ":")));
+  if (!known || target.list !== known || before === (before = target.value.replace(/\S*$/, ""))) return;
+  const others = words.filter((each) => !before.includes(each.replace(/:.*/, ":")));
   known.replaceChildren(...others.map((each) => new Option("", before + each)));
 });
 one("#keys").onclick = () => one("#help").showModal();
