@@ -101,6 +101,7 @@ def test_rows_that_are_ticked_are_cancelled_alone(site, open_page, script):
         page.get_by_role("checkbox", name="All on this page").check()
         expect(page.get_by_role("checkbox", checked=True)).to_have_count(3)
         page.get_by_role("checkbox", name=f"Task {send[0].id}", exact=True).uncheck()
+        expect(page.get_by_role("checkbox", checked=True)).to_have_count(1)
         page.get_by_role("button", name="Cancel ticked").click()
         expect(page.get_by_text(f"tasks {send[3].id}")).to_be_visible()
 

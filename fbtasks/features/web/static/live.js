@@ -50,7 +50,8 @@ for (const [name, or] of [["every", "2"], ["zone", "local"]]) {
 }
 const known = one("#known"), words = [...(known?.options ?? [])].map((each) => each.value);
 document.addEventListener("input", ({ target }) => {
-  if (target.id === "page") for (const each of document.querySelectorAll(".tick input")) each.checked = target.checked;
+  if (target.id === "page") for (const each of document.querySelectorAll("[name=id]")) each.checked = target.checked;
+  if (target.name === "id") one("#page").checked = !one("[name=id]:not(:checked)");
   // Browsers compare the whole line with each option: it gets what stands before the last word.
   if (!known || target.list !== known || before === (before = target.value.replace(/\S*$/, ""))) return;
   const others = words.filter((each) => !before.includes(each.replace(/:.*/, ":")));
