@@ -48,7 +48,7 @@ def test_a_name_that_several_workers_have_tells_none_of_them(app):
     other = register(app, name=str(second))
     with pytest.raises(ConfigurationError) as error:
         stop(app.database, ["main@web", str(other)])
-    assert f"'main@web': {first} (pid 41 at host), {second} (pid 42 at host). Give the id" in str(error.value)
+    assert f"'main@web': {first} (pid 41 at host), {second} (pid 42 at host). Give an id" in str(error.value)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_PROCESS WHERE DRAINING") == 0
     assert stop(app.database, [str(second)]) == ["main@web"]
     assert one(app, "SELECT ID FROM QUEUE_PROCESS WHERE DRAINING") == second, "an id is that of a worker of any name"

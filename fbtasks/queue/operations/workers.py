@@ -74,8 +74,8 @@ def stop(database: Database, names: Sequence[str]) -> list[str]:
     """Has workers end, which claim nothing more from their next heartbeat on and leave when what they run has ended.
 
     *names* are those of workers, or their ids. Returns the names of those that had not been told yet. Raises
-    :class:`ConfigurationError` for one that is not registered, and for a name that several have which would end by it;
-    then none is told.
+    :class:`ConfigurationError` for one that is not registered, and for the name of several that live and were not told
+    before; then none is told.
     """
 
     def work(session: Session) -> list[str]:
@@ -91,7 +91,7 @@ def stop(database: Database, names: Sequence[str]) -> list[str]:
             some = [each for each in known[name] if not each.draining]
             if len(some) > 1:
                 which = ", ".join(f"{each.id} (pid {each.pid} at {each.host.partition('/')[0]})" for each in some)
-                raise ConfigurationError(f"{len(some)} workers are named {name!r}: {which}. Give the id of the one.")
+                raise ConfigurationError(f"{len(some)} workers are named {name!r}: {which}. Give an id instead.")
             chosen |= {each.id: each.name for each in some}
         session.run(lambda t: [t.call("FBTASKS_OPERATOR.STOP_WORKER", each) for each in chosen])
         return [*chosen.values()]
