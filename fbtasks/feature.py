@@ -61,6 +61,12 @@ class Worker(Protocol):
         adds up in memory, and a duty writes it.
         """
 
+    def watch_claims(self, took: Callable[[float], None]) -> None:
+        """Calls *took* with the seconds of each transaction that has claimed, or found nothing, in the worker's thread.
+
+        With those of its wait for other workers of the machine, and for what it has recorded besides.
+        """
+
     @property
     def options(self) -> WorkerOptions:
         """How it works: its name, its pool, and what the command line says to features."""
