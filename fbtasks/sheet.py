@@ -143,6 +143,11 @@ class Sheet:
     actions: Mapping[str, Act] = {}
     """By their names in URLs."""
 
+    @property
+    def served(self) -> Callable[[Any, Any], Any] | None:
+        """The WSGI application that answers in the place of a list; None: none does."""
+        return None
+
     def lines(self, session: Session, after: str | None, most: int) -> Sequence[Line]:  # noqa: ARG002
         """Returns up to *most* lines behind the one with the key *after*; None: the first ones.
 
