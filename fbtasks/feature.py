@@ -224,6 +224,8 @@ class Problem(NamedTuple):
     """False: health tells it on the standard error, and all is healthy; doctor has it as a warning."""
     id: str = ""
     """Its kind, as ``fbtasks doctor --json`` has it; empty: the name of the feature."""
+    private: str = ""
+    """The part of *problem* that may have data of users, which dashboards may not show."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.problem}" if self.what else self.problem
