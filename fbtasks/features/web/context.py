@@ -126,7 +126,8 @@ class Context:
     # Answers.
 
     def page(self, template: str, title: str, status: int = 200, **data: Any) -> Response:
-        """Returns *data* as a page, or as JSON."""
+        """Returns *data* as a page, or as JSON: what readers may see of it."""
+        data = self.options.arguments.shown(data)
         if self.as_json:
             return Response(json.dumps(plain(data), indent=1), status, content_type="application/json")
         text = ENVIRONMENT.get_template(template).render(c=self, title=title, **data)

@@ -338,11 +338,20 @@ def _at(buckets: Sequence[int], rank: float) -> float:
     return _LONGEST
 
 
-def failure_groups(session: Session, most: int = 2000, name: str | None = None, queue: str | None = None) -> Groups:
-    """Returns the newest *most* failures in groups; those of a *name* or a *queue* among the newest 10,000."""
+def failure_groups(
+    session: Session,
+    told: Callable[[str], str | None],
+    most: int = 2000,
+    name: str | None = None,
+    queue: str | None = None,
+) -> Groups:
+    """Returns the newest *most* failures in groups; those of a *name* or a *queue* among the newest 10,000.
+
+    *told* returns what readers see of a message: what they do not see makes no other group.
+    """
     grouped: dict[str, list[_Failure]] = {}
     last = None
-    for count, last in enumerate(_failures(session, most, name, queue), 1):  # noqa: B007
+    for count, last in enumerate(_failures(session, told, most, name, queue), 1):  # noqa: B007
         grouped.setdefault(last.key, []).append(last)
     if last is None:
         return Groups([], 0, None)
@@ -352,9 +361,9 @@ def failure_groups(session: Session, most: int = 2000, name: str | None = None, 
     return Groups(sorted(rows, key=lambda row: (-row.count, row.key)), count, last.time)
 
 
-def group_ids(session: Session, key: str, most: int) -> list[int]:
+def group_ids(session: Session, told: Callable[[str], str | None], key: str, most: int) -> list[int]:
     """Returns the ids of up to *most* failures of a group, the newest first, of the newest 10,000 of all groups."""
-    found = (each.id for each in _failures(session, LOOKED_THROUGH, None, None) if each.key == key)
+    found = (each.id for each in _failures(session, told, LOOKED_THROUGH, None, None) if each.key == key)
     return [task for task, _ in zip(found, range(most), strict=False)]
 
 
@@ -373,10 +382,12 @@ class _Failure(NamedTuple):
         return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def _failures(session: Session, most: int, name: str | None, queue: str | None) -> Iterator[_Failure]:
+def _failures(
+    session: Session, told: Callable[[str], str | None], most: int, name: str | None, queue: str | None
+) -> Iterator[_Failure]:
     looked_through = most if name is queue is None else LOOKED_THROUGH
     for task, own, in_queue, kind, message, time, worker in session.read("failures", most, looked_through, name, queue):
-        yield _Failure(task, own, in_queue, kind or "", normalised(message or ""), as_utc(time), worker)
+        yield _Failure(task, own, in_queue, kind or "", normalised(told(message or "") or ""), as_utc(time), worker)
 
 
 def normalised(message: str) -> str:
