@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from inspect import Parameter
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -185,11 +184,10 @@ class Arguments:
 
 
 def named(call: tuple[Sequence[Any], Mapping[str, Any]], task: Task[..., Any] | None) -> list[tuple[str, Any]]:
-    """Returns the arguments of *call* by their names; where the app does not know its *task*, by their places."""
+    """Returns the arguments of *call* by their names, or by their places where the app knows no names for them."""
     args, kwargs = call
     names = [] if task is None else [each.name for each in task.parameters.all if each.kind in POSITIONAL]
-    places = (str(number) for number in count())
-    found = [(names[at] if at < len(names) else next(places), value) for at, value in enumerate(args)]
+    found = [(names[at] if at < len(names) else str(at), value) for at, value in enumerate(args)]
     return [*found, *kwargs.items()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -212,28 +212,27 @@ def depth_is_noted(session: Session) -> bool:
     return bool(session.read("depth_is_noted")[0][0])
 
 
-def depths(session: Session) -> dict[str, tuple[int | str, ...]]:
+def depths(session: Session) -> dict[str, tuple[object, ...]]:
     """Returns how many tasks queues hold, as :class:`Depth` has it, and the versions of their workers.
 
     By an empty name it has how many all of them do.
     """
     alive = [row for row in processes.workers(session) if row.alive]
     found = {row.queue: row for row in results.bounded(session, _COUNTED)}
-    rows = {}
+    rows = {"": _depth(found.values(), alive)}
     for queue in sorted({*found, *processes.serving(alive)}):
-        row = found.get(queue) or QueueRow(queue=queue)
-        rows[queue] = row.ready, row.scheduled, row.held, row.running, *_room(alive, queue)
-    totals = (sum(row[n] for row in rows.values()) for n in range(4))
-    return {**rows, "": (*totals, *_room(alive, None))}
+        own = [found[queue]] if queue in found else []
+        rows[queue] = _depth(own, [row for row in alive if queue in row.queues])
+    return rows
 
 
-def _room(workers: Iterable[WorkerRow], queue: str | None) -> tuple[int, int, str]:
-    serving = [row for row in workers if queue is None or queue in row.queues]
-    versions = ", ".join(sorted({row.version for row in serving if row.version}))
-    return sum(row.running for row in serving), sum(row.concurrency for row in serving), versions[:255]
+def _depth(queues: Collection[QueueRow], workers: Collection[WorkerRow]) -> tuple[object, ...]:
+    states = (sum(getattr(row, name) for row in queues) for name in ("ready", "scheduled", "held", "running"))
+    versions = ", ".join(sorted({row.version for row in workers if row.version}))
+    return *states, sum(row.running for row in workers), sum(row.concurrency for row in workers), versions[:255]
 
 
-def put_depths(transaction: Transaction, rows: Mapping[str, Iterable[int | str]]) -> None:
+def put_depths(transaction: Transaction, rows: Mapping[str, Iterable[object]]) -> None:
     """Notes what :func:`depths` returns."""
     for queue, numbers in rows.items():
         transaction.call("FBTASKS_WEB.PUT_DEPTH", queue, *numbers)

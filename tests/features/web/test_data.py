@@ -236,9 +236,9 @@ def test_a_failure_has_the_version_of_its_worker_or_those_of_its_queue_then(app,
 
     fails.delay(1)
     drain(app)
-    put = "INSERT INTO QUEUE_VERSION (QUEUE, AT_TIME, WRITER, VERSIONS) VALUES ('default', DATEADD(? MINUTE TO {}), 1, ?)"
+    put = f"INSERT INTO QUEUE_VERSION VALUES ('default', DATEADD(? MINUTE TO {NOW}), 1, ?)"
     for minutes, version in ((-2, "1.0"), (-1, "1.1"), (1, "1.2")):
-        execute(app, put.format(NOW), minutes, version)
+        execute(app, put, minutes, version)
     execute(app, "UPDATE QUEUE_HISTORY SET WORKER = 'here'")
 
     def versions():
