@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
 
 from fbtasks import timing as clock
 from fbtasks.feature import Every, Worker
@@ -15,6 +15,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Finished
+from fbtasks.version import VERSION
 from fbtasks.worker.outcomes import word_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class WorkerMetrics(Every):
             registry=registry,
             buckets=BUCKETS,
         )
+        told = {"name": worker.options.name, "version": app.settings.version or VERSION}
+        Info("fbtasks_worker", "The worker, and the version of its program.", registry=registry).info(told)
         slots = Gauge("fbtasks_worker_slots", "Tasks that may run at once.", registry=registry)
         slots.set(worker.options.concurrency)
         if worker.options.pool != "solo":  # which has no count of it while a task runs
