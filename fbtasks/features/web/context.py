@@ -57,8 +57,10 @@ class Context:
         self.as_json = request.path.endswith(".json")
         self.path = request.path.removesuffix(".json")
         self.who = ""
+        self.query = Query()
+        """The search that the page shows."""
         self.names: Collection[str] = ()
-        """Names of tasks that a search may be for."""
+        """Names of tasks that another one may be for."""
 
     # Who may do what.
 
@@ -136,7 +138,8 @@ class Context:
     # Answers.
 
     def page(self, template: str, title: str, status: int = 200, **data: Any) -> Response:
-        """Returns *data* as a page, or as JSON."""
+        """Returns *data* as a page, or as JSON: what readers may see of it."""
+        data = self.options.arguments.shown(data)
         if self.as_json:
             return Response(json.dumps(plain(data), indent=1), status, content_type="application/json")
         text = ENVIRONMENT.get_template(template).render(c=self, title=title, **data)

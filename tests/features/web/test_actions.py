@@ -95,7 +95,7 @@ def test_all_that_a_search_finds_as_the_reader_was_asked(app, client, fail, monk
     assert "Retry: 5 tasks of 5." in done.text
     assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == [(number,) for number in more]
     lines = rows(app, AUDIT)
-    assert lines == [("ann", "retry", "state:failed", f"5 tasks, {ids[0]} to {ids[4]}")]
+    assert lines == [("ann", "retry", "tasks state:failed", f"5 tasks, {ids[0]} to {ids[4]}")]
     assert "Cancel: 5 tasks of 5." in said(client, post(client, "/bulk/cancel?q=state:waiting")).text
     assert "Discard: 6 tasks of 6." in said(client, post(client, "/bulk/discard?q=")).text
     assert (

@@ -236,13 +236,13 @@ def test_a_failure_has_the_version_of_its_worker_or_those_of_its_queue_then(app,
 
     fails.delay(1)
     drain(app)
-    put = "INSERT INTO QUEUE_VERSION (QUEUE, AT_TIME, WRITER, VERSIONS) VALUES ('default', DATEADD(? MINUTE TO {}), 1, ?)"
+    put = f"INSERT INTO QUEUE_VERSION VALUES ('default', DATEADD(? MINUTE TO {NOW}), 1, ?)"
     for minutes, version in ((-2, "1.0"), (-1, "1.1"), (1, "1.2")):
-        execute(app, put.format(NOW), minutes, version)
+        execute(app, put, minutes, version)
     execute(app, "UPDATE QUEUE_HISTORY SET WORKER = 'here'")
 
     def versions():
-        (group,) = store.failure_groups(session).rows
+        (group,) = store.failure_groups(session, str).rows
         return group.versions
 
     assert versions() == ("1.1", "1.1")
@@ -267,7 +267,7 @@ def test_failures_with_one_cause_are_one_group(app, session):
     app.task(name="other", max_retries=0)(fails).delay(1)
     ids = [int(each.id) for each in task.delay_many([(n,) for n in range(5)])]
     drain(app)
-    groups = store.failure_groups(session)
+    groups = store.failure_groups(session, str)
     assert (groups.looked_at, [(each.name, each.count) for each in groups.rows]) == (
         6, [("fails", 3), ("fails", 2), ("other", 1)],
     )  # fmt: skip
@@ -276,10 +276,10 @@ def test_failures_with_one_cause_are_one_group(app, session):
     assert (first.error_type, second.error_type) == ("builtins.ValueError", "builtins.KeyError")
     assert sorted(first.ids) == ids[:3]
     assert groups.until <= first.first <= first.last
-    assert store.failure_groups(session, name="other").rows[0].key not in (first.key, second.key)
-    assert store.failure_groups(session, most=1).looked_at == 1
-    assert sorted(store.group_ids(session, first.key, 10)) == ids[:3]
-    assert len(store.group_ids(session, first.key, 2)) == 2
+    assert store.failure_groups(session, str, name="other").rows[0].key not in (first.key, second.key)
+    assert store.failure_groups(session, str, most=1).looked_at == 1
+    assert sorted(store.group_ids(session, str, first.key, 10)) == ids[:3]
+    assert len(store.group_ids(session, str, first.key, 2)) == 2
 
 
 @pytest.mark.parametrize(

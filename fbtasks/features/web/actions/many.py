@@ -13,6 +13,7 @@ from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.features.web import search, store
 from fbtasks.features.web.actions.deed import Button, Deed, Values, perform
 from fbtasks.features.web.actions.one import ON_TASK
+from fbtasks.features.web.showing import SEARCH
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import results
 from fbtasks.sheet import Field
@@ -97,6 +98,12 @@ def parse(context: Context, text: str) -> Query:
     Nobody may find out what is not shown by searching for it.
     """
     query, payloads = search.parse(text), context.options.arguments
+    if payloads.hidden and (query.error or query.words):
+        given = f"error:{query.error}" if query.error else query.words[0]
+        raise ConfigurationError(
+            f"{given!r:.80} would be looked for in messages of errors, which are not shown here: leave it out. A name "
+            "of a task is found by name:, with * for any text."
+        )
     for path, _ in query.arg:
         if payloads.hidden or any(payloads.is_secret(part) for part in path.split(".")):
             raise ConfigurationError(f"arg.{path} is not shown here, and so cannot be searched for: leave it out.")
@@ -113,7 +120,8 @@ def bulk(context: Context, action: str) -> Response:
         back = context.url("tasks", q=str(query), after=args.get("after"))
     else:
         found, whole = _search(context, query)
-        what, back = str(query) or "all tasks", context.url("tasks", q=str(query))
+        what = f"{SEARCH}{query}" if str(query) else "all tasks"
+        back = context.url("tasks", q=str(query))
     return _many(context, action, what, [row.id for row in found], back, whole=whole, queue=_queue_of(found))
 
 
@@ -139,7 +147,7 @@ def _search(context: Context, query: Query) -> tuple[list[TaskRow], bool]:
         found: list[TaskRow] = []
         cursor: str | None = None
         for _ in range(LOOKS):
-            page = search.page(context.database, session, query, cursor, BATCH)
+            page = search.page(context.database, session, query, context.options.arguments, cursor, BATCH)
             found += page.rows
             cursor = page.next
             if cursor is None or len(found) >= MOST:
@@ -156,7 +164,8 @@ def failure(context: Context, group: str, action: str) -> Response:
     found = next((each for each in groups(context).rows if each.key == group), None)
     if found is None:
         raise NotFound("None of the newest failures is of this group any more.")
-    ids = context.database.use(lambda session: store.group_ids(session, group, MOST))
+    told = context.options.arguments.told
+    ids = context.database.use(lambda session: store.group_ids(session, told, group, MOST))
     what = f"failures of {found.name}: {found.error_type}"
     back = context.url("failures")
     return _many(context, action, what, ids, back, whole=len(ids) < MOST)

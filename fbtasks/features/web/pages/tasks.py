@@ -12,10 +12,10 @@ from fbtasks.features.web import search, store
 from fbtasks.features.web.actions.many import bulk_buttons, parse
 from fbtasks.features.web.actions.one import task_buttons
 from fbtasks.features.web.query import Query
-from fbtasks.features.web.showing import links_of, named
+from fbtasks.features.web.showing import links_of
 from fbtasks.features.web.store import Try
 from fbtasks.queue.operations.tasks import get_task
-from fbtasks.sheet import TaskRef
+from fbtasks.sheet import Private, TaskRef
 from fbtasks.states import State
 from fbtasks.tasks.call import TaskRow
 
@@ -33,12 +33,14 @@ def listing(context: Context) -> Response:
     try:
         query = parse(context, text)
         cursor = context.request.args.get("after")
-        page = database.use(lambda session: search.page(database, session, query, cursor, PAGE))
+        page = database.use(
+            lambda session: search.page(database, session, query, context.options.arguments, cursor, PAGE)
+        )
     except ConfigurationError as error:
-        return context.page("tasks.html", "Tasks", 400, q=text, problem=str(error), query=Query(), counts={}, page=None)
-    context.names = {*context.app.tasks, *(row.name for row in page.rows)}
+        return context.page("tasks.html", "Tasks", 400, q=text, problem=str(error), counts={}, page=None)
+    context.query, context.names = query, {*context.app.tasks, *(row.name for row in page.rows)}
     return context.page(
-        "tasks.html", "Tasks", q=str(query), problem="", query=query, counts=_counts(context, query), page=page,
+        "tasks.html", "Tasks", q=str(query), problem="", counts=_counts(context, query), page=page,
         buttons=bulk_buttons(context, page.rows),
     )  # fmt: skip
 
@@ -56,7 +58,6 @@ def show(context: Context, id: str) -> Response:
     found = get_task(context.database, id)
     row, payloads = found.row, context.options.arguments
     task = context.app.tasks.get(row.name)
-    call = payloads.call(found.arguments)
 
     def read(session: Session) -> tuple[list[Try], dict[str, Any]]:
         sheets = context.dashboard.sheets.items()
@@ -70,14 +71,14 @@ def show(context: Context, id: str) -> Response:
         task=row,
         arguments=[each._asdict() for each in payloads.of_call(found.arguments, task)],
         result=None if (shown := payloads.of_result(found.result)) is None else shown.text,
-        traceback=found.traceback,
+        traceback=Private(found.traceback),
         tries=tries,
         timeline=_timeline(row, tries, context.now),
         why=found.why,
-        facts={name: text for name, (text, _) in found.facts.items() if text},
+        facts={name: Private(text) for name, (text, _) in found.facts.items() if text},
         merged=None if found.asked_for is None else TaskRef(found.asked_for),
         related=related,
-        links=links_of(context.options.links, row.name, [] if call is None else named(call, task)),
+        links=links_of(context.options.links, row.name, payloads.values(found.arguments, row.name)),
         buttons=task_buttons(context, found),
     )
 
