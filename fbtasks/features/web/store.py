@@ -42,7 +42,8 @@ _VERSIONS: Final = 200
 """Changes of the workers' version that are read of a queue: the newest."""
 _VARIES: Final = re.compile(
     r"""
-    (?<!\w)(?:(?<==)|(?!(?P<mark>['"])[^\W\d]\w*(?P=mark)))(?P<quoted>'[^']*'|"[^"]*")(?!\w)
+    (?<![\w=])(?P<name>'[^\W\d]\w*'|"[^\W\d]\w*")(?!\w)
+    |(?<!\w)(?P<quoted>'[^']*'|"[^"]*")(?!\w)
     |\b\w+://[^\s'"<>()]+
     |(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+
     |(?<![\w/.])(?:/|[A-Za-z]:\\)[\w.@%+~-]+(?:[/\\][\w.@%+~-]+)+
@@ -53,8 +54,13 @@ _VARIES: Final = re.compile(
     re.VERBOSE,
 )
 """What differs between the messages of one failure: quoted text, URLs, e-mail addresses, paths, UUIDs, hexadecimal
-numbers and tokens, numbers. A quoted identifier stays unless it follows ``=``: failures differ by the attribute, the
-key or the column that is missing."""
+numbers and tokens, numbers."""
+_NAMING: Final = frozenset(
+    f"builtins.{each.__name__}"
+    for each in (AttributeError, ImportError, KeyError, ModuleNotFoundError, NameError, TypeError)
+)
+"""Errors in whose messages a quoted word is a name in the program: it tells failures apart. So does one in double
+quotes, as the engine has names of tables and constraints."""
 
 
 class Percentiles(NamedTuple):
@@ -396,12 +402,19 @@ def _failures(
 ) -> Iterator[_Failure]:
     looked_through = most if name is queue is None else LOOKED_THROUGH
     for task, own, in_queue, kind, message, time, worker in session.read("failures", most, looked_through, name, queue):
-        yield _Failure(task, own, in_queue, kind or "", normalised(told(message or "") or ""), as_utc(time), worker)
+        said = normalised(told(message or "") or "", kind or "")
+        yield _Failure(task, own, in_queue, kind or "", said, as_utc(time), worker)
 
 
-def normalised(message: str) -> str:
-    """Returns *message* without what differs between failures with one cause."""
-    return _VARIES.sub(lambda found: "'...'" if found["quoted"] else "#", message)
+def normalised(message: str, kind: str) -> str:
+    """Returns *message* without what differs between failures of a *kind* with one cause."""
+
+    def told(found: re.Match[str]) -> str:
+        if name := found["name"]:
+            return name if kind in _NAMING or name[0] == '"' else "'...'"
+        return "'...'" if found["quoted"] else "#"
+
+    return _VARIES.sub(told, message)
 
 
 def _group(

@@ -305,8 +305,7 @@ def test_failures_with_one_cause_are_one_group(app, session):
             ["refused: state='open', who=\"Ann B\"", "refused: state='shut', who=\"bob\""],
             "refused: state='...', who='...'",
         ),
-        (["'NoneType' object has no attribute 'price'"], "'NoneType' object has no attribute 'price'"),
-        (["'customer'"], "'customer'"),
+        (["no customer 'ann'", "no customer 'bob'"], "no customer '...'"),
         (['violation of UNIQUE KEY constraint "ORDERS_PK"'], 'violation of UNIQUE KEY constraint "ORDERS_PK"'),
         (
             ["can't decide and/or don't know text/html of Bob's facade"],
@@ -315,7 +314,14 @@ def test_failures_with_one_cause_are_one_group(app, session):
     ],
 )
 def test_what_differs_between_messages_of_one_failure(messages, normalised):
-    assert {store.normalised(each) for each in messages} == {normalised}
+    assert {store.normalised(each, "builtins.ValueError") for each in messages} == {normalised}
+
+
+@pytest.mark.parametrize(
+    ("error", "message"), [(AttributeError, "'NoneType' object has no attribute 'price'"), (KeyError, "'customer'")]
+)
+def test_names_in_a_program_tell_failures_apart(error, message):
+    assert store.normalised(message, f"builtins.{error.__name__}") == message
 
 
 def test_the_audit_has_one_line_for_an_operation_however_often_it_is_tried(app, session):
