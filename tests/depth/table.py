@@ -110,8 +110,8 @@ def measure(kind, project, shallow, deep, often, seconds=0):
         before = [_cost(counter, line) for line in lines]
         at_first = _idle(counter, project, seconds)
         scene.fill(deep - shallow)
-        opened = counter.of(scene.connect).fetches - opened
-        allowed = [_allowed(each, deep / shallow, opened) for each in zip(lines, empty, before, strict=True)]
+        dearer = max(1.0, counter.of(scene.connect).fetches / opened)
+        allowed = [_allowed(each, deep / shallow, dearer) for each in zip(lines, empty, before, strict=True)]
         after = [_cost(counter, line) for line in lines]
         # Once more: a high count was seen that did not stay (publish: 452 pages, and 14 again); what grows stays high.
         after = [
@@ -125,11 +125,14 @@ def measure(kind, project, shallow, deep, often, seconds=0):
     return Found(shallow, deep, measured, heavy, (at_first, later) if seconds else None, kind.idle_fault)
 
 
-def _allowed(measured, ratio, opened):
-    """Returns the pages that a line may fetch in the deeper database; *ratio* is that of the depths."""
+def _allowed(measured, ratio, dearer):
+    """Returns the pages that a line may fetch in the deeper database; *ratio* is that of the depths.
+
+    *dearer*: how many times as much a connection costs there.
+    """
     line, base, few = measured
     factor = 1.25 * ratio if line.grows is None else line.grows
-    return base + opened * line.opens + max(0, few.fetches - base) * factor + SLACK + EACH * few.statements
+    return base * dearer + max(0, few.fetches - base) * factor + SLACK + EACH * few.statements
 
 
 def _cost(counter, line):
