@@ -41,7 +41,7 @@ class Key(BaseConverter):
     def to_python(self, value: str) -> str:
         """Returns the text."""
         try:
-            return unquote(value.replace("~", "%"), errors="surrogatepass")
+            return unquote(value.replace("~", "%"), errors="strict")
         except UnicodeDecodeError as error:
             raise ValidationError from error
 
@@ -127,7 +127,8 @@ class Dashboard:
         return harden(self._answer(request))(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
-        context = Context(self, request, MAP.bind_to_environ(request.environ))
+        # Not bind_to_environ, which raises for some a Host header: no address has the host.
+        context = Context(self, request, MAP.bind("localhost", request.root_path))
         try:
             name, values = context.urls.match(context.path, request.method)
             if name == "static":

@@ -23,7 +23,7 @@ REDACTED: Final = ("password", "passwd", "secret", "token", "api_key", "apikey",
 MARK: Final = "(not shown)"
 MOST: Final = 65_536
 """Characters of a value that are shown."""
-LARGEST: Final = 4 << 20
+LARGEST: Final = 1 << 20
 """Bytes of a payload that is read to be shown."""
 
 POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -80,7 +80,10 @@ class Arguments:
 
     def hides(self, name: str, value: Any) -> bool:
         """Whether an argument, or a part of it, is not to be shown."""
-        return self.hidden or self.is_secret(name) or self._without_secrets(value) != value
+        try:
+            return self.hidden or self.is_secret(name) or self._without_secrets(value) != value
+        except RecursionError:
+            return True
 
     def _read(self, payload: Payload) -> tuple[Any] | None:
         if self.hidden or payload.content_type != JSON_TYPE or len(payload.data) > LARGEST:
@@ -96,7 +99,14 @@ class Arguments:
     def _text(self, name: str, value: Any) -> str:
         if self.is_secret(name):
             return MARK
-        return shorten(json.dumps(self._without_secrets(value), ensure_ascii=False, indent=2), MOST, CUT)
+        try:
+            shown = self._without_secrets(value)
+            text = json.dumps(shown, ensure_ascii=False)
+            if len(text) <= MOST:  # an indent costs most of the time
+                text = json.dumps(shown, ensure_ascii=False, indent=2)
+        except RecursionError:
+            return "(nested too deep to be shown)"
+        return shorten(text, MOST, CUT)
 
     def _without_secrets(self, value: Any) -> Any:
         if isinstance(value, list):

@@ -44,6 +44,7 @@ def show(context: Context, id: str) -> Response:
     row, payloads = found.row, context.options.arguments
     task = context.app.tasks.get(row.name)
     call = payloads.call(found.arguments)
+    known = [] if call is None else [each for each in named(call, task) if not payloads.is_secret(each[0])]
 
     def read(session: Session) -> tuple[list[Try], dict[str, Any]]:
         sheets = context.dashboard.sheets.items()
@@ -64,7 +65,7 @@ def show(context: Context, id: str) -> Response:
         facts={name: text for name, (text, _) in found.facts.items() if text},
         merged=None if found.asked_for is None else TaskRef(found.asked_for),
         related=related,
-        links=links_of(context.options.links, row.name, [] if call is None else named(call, task)),
+        links=links_of(context.options.links, row.name, known),
         buttons=task_buttons(context, found),
     )
 
