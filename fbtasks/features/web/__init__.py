@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,10 +72,10 @@ def dashboard(
         from fbtasks.features.web.security import Seal
         from fbtasks.features.web.showing import REDACTED, Arguments
     app.features["web"]  # which raises where the app was made without it
-    if not checks.is_function(authorize):
+    if not checks.is_function(authorize) or iscoroutinefunction(authorize):
         raise ConfigurationError(
             f"authorize {checks.shown(authorize)} must be a function of a request, an action and a queue, that returns "
-            f"whether the user may do it, or the user's name.{checks.no_class(authorize)}"
+            f"whether the user may do it, or the user's name, and no coroutine.{checks.no_class(authorize)}"
         )
     words = REDACTED if redact is None else checks.names("redact", redact, "words")
     checks.one_of({"shown": "but for what redact= names", "hidden": "nor are results shown"})("arguments", arguments)

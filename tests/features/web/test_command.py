@@ -7,8 +7,11 @@ import signal
 import sys
 import tempfile
 import urllib.request
+from contextlib import closing
 from dataclasses import fields
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from support.dashboards import serving
@@ -26,6 +29,15 @@ def get(address, **headers):
         return answer.read().decode()
 
 
+def status_of_a_long_form(address):
+    """The answer comes before the form is sent."""
+    with closing(HTTPConnection(urlsplit(address).netloc, timeout=30)) as connection:
+        connection.putrequest("POST", "/")
+        connection.putheader("Content-Length", str(2 << 20))
+        connection.endheaders()
+        return connection.getresponse().status
+
+
 @pytest.mark.acceptance
 def test_it_serves_until_ctrl_c(project):
     project.write("@app.task\ndef f(order, pin): ...")
@@ -38,6 +50,7 @@ def test_it_serves_until_ctrl_c(project):
         found = get(f"{address}tasks/1.json")
         assert '"4711"' in found
         assert "(not shown)" in found
+        assert status_of_a_long_form(address) == 413
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read() == ""
