@@ -113,6 +113,9 @@ def serve(
         ident=None,
         max_request_body_size=LARGEST_FORM,  # or a gigabyte is read of those who have not logged in
         clear_untrusted_proxy_headers=False,  # they are looked at
+        connection_limit=1000,  # each page that is open keeps one
+        channel_timeout=30,
+        asyncore_use_poll=True,  # select() takes no more than 1024 files
     )
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns when more browsers look than it has threads
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"

@@ -4,10 +4,11 @@ import inspect
 import json
 import re
 import signal
+import socket
 import sys
 import tempfile
 import urllib.request
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import fields
 from http.client import HTTPConnection
 from pathlib import Path
@@ -51,6 +52,10 @@ def test_it_serves_until_ctrl_c(project):
         assert '"4711"' in found
         assert "(not shown)" in found
         assert status_of_a_long_form(address) == 413
+        with ExitStack() as idle:
+            for _ in range(120):
+                idle.enter_context(socket.create_connection((urlsplit(address).hostname, urlsplit(address).port)))
+            assert get(f"{address}livez") == "ok\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read() == ""
