@@ -79,10 +79,17 @@ def dashboard(
         )
     words = REDACTED if redact is None else checks.names("redact", redact, "words")
     checks.one_of({"shown": "but for what redact= names", "hidden": "nor are results shown"})("arguments", arguments)
+    links = links or {}
+    if not (isinstance(links, Mapping) and all(isinstance(each, str) for each in (*links, *links.values()))):
+        raise ConfigurationError(
+            f"links {checks.shown(links)} must have addresses by names of tasks: {{'shop.*': '/{{order}}'}}."
+        )
+    if secret is not None and not (isinstance(secret, str | bytes) and secret):
+        raise ConfigurationError("secret must be text or bytes, and not empty.")
     options = Options(
         authorize=authorize,
         read_only=checks.flag("read_only", read_only),
-        links=dict(links or {}),
+        links=dict(links),
         arguments=Arguments(arguments == "hidden", [word.lower() for word in words]),
         seal=Seal(secret),
     )
