@@ -127,7 +127,7 @@ class Dashboard:
         return harden(self._answer(request))(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
-        # Not bind_to_environ, which raises for some a Host header: no address has the host.
+        # Not bind_to_environ, which raises for some Host headers. No address here has the host.
         context = Context(self, request, MAP.bind("localhost", request.root_path))
         try:
             name, values = context.urls.match(context.path, request.method)

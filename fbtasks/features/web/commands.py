@@ -111,9 +111,9 @@ def serve(
         login.behind(application),
         sockets=[listener],
         ident=None,
-        max_request_body_size=LARGEST_FORM,  # or a gigabyte is read of those who have not logged in
-        clear_untrusted_proxy_headers=False,  # they are looked at
-        connection_limit=1000,  # each page that is open keeps one
+        max_request_body_size=LARGEST_FORM,  # else a gigabyte is read before anybody logs in
+        clear_untrusted_proxy_headers=False,  # Login looks at them
+        connection_limit=1000,  # an open page holds one
         channel_timeout=30,
         asyncore_use_poll=True,  # select() takes no more than 1024 files
     )

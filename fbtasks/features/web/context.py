@@ -70,7 +70,7 @@ class Context:
 
     def _ask(self, action: str, queue: str | None) -> bool | str | None:
         found = self.options.authorize(self.request, action, queue)
-        if not isinstance(found, bool | str | None):  # a coroutine, or an anonymous user, is true as well
+        if not isinstance(found, bool | str | None):  # a coroutine or an anonymous user is true as well
             raise TypeError(f"authorize has returned {found!r:.80}: it must be a user's name, True or False.")
         return found
 

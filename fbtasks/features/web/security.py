@@ -124,7 +124,7 @@ class Login:
             if not self.is_proxy(remote):
                 raise Forbidden("This dashboard answers the proxy alone that --trust-proxy names.")
             if self._header and (user := request.headers.get(self._header)):
-                return user.encode("latin-1").decode("utf-8", "backslashreplace")  # WSGI takes bytes for Latin-1
+                return user.encode("latin-1").decode("utf-8", "backslashreplace")  # WSGI has read it as Latin-1
         given = request.authorization
         if given is not None and given.type == "bearer" and self._token and given.token:
             if hmac.compare_digest(given.token.encode(), self._token.encode()):

@@ -100,13 +100,9 @@ class Arguments:
         if self.is_secret(name):
             return MARK
         try:
-            shown = self._without_secrets(value)
-            text = json.dumps(shown, ensure_ascii=False)
-            if len(text) <= MOST:  # an indent costs most of the time
-                text = json.dumps(shown, ensure_ascii=False, indent=2)
+            return shorten(json.dumps(self._without_secrets(value), ensure_ascii=False, indent=2), MOST, CUT)
         except RecursionError:
             return "(nested too deep to be shown)"
-        return shorten(text, MOST, CUT)
 
     def _without_secrets(self, value: Any) -> Any:
         if isinstance(value, list):

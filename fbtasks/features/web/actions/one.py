@@ -84,7 +84,7 @@ def task(context: Context, id: str, action: str) -> Response:
         return perform(context, _run(context, found))
     if action not in ON_TASK:
         raise NotFound("There is no such action.")
-    if action in ("cancel", "stop"):  # what it is depends on the state: who may do one may not do the other
+    if action in ("cancel", "stop"):  # the state decides which of them it is, and which right it needs
         action = "stop" if row.state is State.RUNNING else "cancel"
     act = ON_TASK[action]
     deed = Deed(
