@@ -61,6 +61,12 @@ class Worker(Protocol):
         adds up in memory, and a duty writes it.
         """
 
+    def watch_claims(self, took: Callable[[float], None]) -> None:
+        """Calls *took* with the seconds of each transaction that has claimed, or found nothing, in the worker's thread.
+
+        With those of its wait for other workers of the machine, and for what it has recorded besides.
+        """
+
     @property
     def options(self) -> WorkerOptions:
         """How it works: its name, its pool, and what the command line says to features."""
@@ -218,6 +224,8 @@ class Problem(NamedTuple):
     """False: health tells it on the standard error, and all is healthy; doctor has it as a warning."""
     id: str = ""
     """Its kind, as ``fbtasks doctor --json`` has it; empty: the name of the feature."""
+    private: str = ""
+    """The part of *problem* that may have data of users, which dashboards may not show."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.problem}" if self.what else self.problem

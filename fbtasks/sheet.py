@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
 
 MOST: Final = 1000
-"""Up to which number what a sheet shows is counted, so that no page costs more."""
+"""Up to which number what dashboards show is counted, so that no page costs more: one more stands for all above."""
 SHOWN: Final = 50
 """Rows of a table of a detail."""
 
@@ -51,6 +51,25 @@ class Spark:
     """The parts of each bar, from the left to the right, by names of states: their colours. All have one length."""
 
 
+@dataclass(frozen=True, slots=True)
+class Private:
+    """A value of a cell with what tasks are called with, write or raise, of which dashboards may show *kind* alone."""
+
+    text: str | None = field(repr=False)
+    kind: str = ""
+    """What stands before it: the class of an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A value of a cell that is the call of a task. Dashboards show of its arguments what they show of a task's."""
+
+    task: str
+    args: Sequence[Any] | None = field(repr=False)
+    """None: they are not in JSON."""
+    kwargs: Mapping[str, Any] | None = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One line of a sheet."""
@@ -59,8 +78,8 @@ class Line:
     """What its page and its actions are named by."""
     cells: Mapping[str, object]
     """Values by the titles of columns: text, numbers, booleans, ``datetime`` with a zone, ``timedelta``, lists of
-    these, :class:`TaskRef`, :class:`Ref`, :class:`Spark`, or None."""
-    wrong: str = ""
+    these, :class:`TaskRef`, :class:`Ref`, :class:`Spark`, :class:`Private`, :class:`Called`, or None."""
+    wrong: str | Private = ""
     """What is wrong with it, as a sentence without a full stop; empty: nothing."""
     actions: Sequence[str] = ()
     """Those of the sheet's actions that can be taken now."""
@@ -77,7 +96,7 @@ class Node:
     state: State | None = None
     task: int | None = None
     """The task to which it leads."""
-    detail: str = ""
+    detail: str | Private = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +129,10 @@ class Field:
     name: str
     label: str
     kind: str = "text"
-    """``text``, ``number`` or ``flag``."""
+    """``text``, ``number`` or ``flag``; ``args`` and ``kwargs``: those of the :class:`Called` among the cells, in JSON.
+
+    The latter are not in the audit. They are filled in where nothing of the call is hidden; else the field is empty.
+    """
     value: str = ""
     """What it is filled in with, unless the line says it."""
 
@@ -142,6 +164,11 @@ class Sheet:
     """What is said of an empty list."""
     actions: Mapping[str, Act] = {}
     """By their names in URLs."""
+
+    @property
+    def served(self) -> Callable[[Any, Any], Any] | None:
+        """The WSGI application that answers in the place of a list; None: none does."""
+        return None
 
     def lines(self, session: Session, after: str | None, most: int) -> Sequence[Line]:  # noqa: ARG002
         """Returns up to *most* lines behind the one with the key *after*; None: the first ones.

@@ -57,6 +57,8 @@ class Fetcher:
         self._events_arrive = events_arrive
         self._claiming = Claiming(options.queues, options.shares)
         self._attempts = Attempts("claiming tasks")
+        self.watchers: list[Callable[[float], None]] = []
+        """What is to be called with the seconds that each claim has taken."""
         self._maybe_ready = True
         """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""
         self._poll = Backoff(POLL_FIRST, POLL_LAST)
@@ -116,6 +118,7 @@ class Fetcher:
         def claim(transaction: Transaction) -> Taken:
             return self._claiming.claim(transaction, worker_id, wanted, anew=anew, rooms=rooms)
 
+        began = clock.monotonic()
         self._maybe_ready = False  # an event that comes while this claim looks has it look again
         taken = None
         try:
@@ -126,6 +129,8 @@ class Fetcher:
         if taken is None:
             return
         claims, now = taken.claims, clock.monotonic()
+        for watch in self.watchers:
+            watch(now - began)
         self._claiming.committed(taken)
         self._dispatcher.limited = self._dispatcher.limited.difference(taken.asked) | taken.limited
         if claims.unseen or taken.hungry or (taken.idle and len(claims) >= wanted):

@@ -150,6 +150,10 @@ class Loop:
         """Calls *recorded* with the outcomes of each transaction that has recorded some; in the worker's thread."""
         self._outcomes.watchers.append(recorded)
 
+    def watch_claims(self, took: Callable[[float], None]) -> None:
+        """Calls *took* with the seconds of each claim; in the worker's thread."""
+        self._fetcher.watchers.append(took)
+
     @property
     def options(self) -> WorkerOptions:
         """How it works."""

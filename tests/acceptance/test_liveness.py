@@ -84,7 +84,7 @@ SOURCE = """
             time.sleep(60)
         return "lucky"
 
-    @app.task(bind=True, transactional=True, time_limit=1.5)  # in which it connects: a while, on a busy machine
+    @app.task(bind=True, transactional=True, time_limit=3)  # in which it connects: a while, on a busy machine
     def stuck_in_a_statement(self):
         with self.connection.cursor() as cursor:
             cursor.execute("UPDATE NOTE SET N = N + 1")

@@ -99,9 +99,13 @@ def test_one_trace_from_the_request_to_the_tasks(project, pool):
     }  # fmt: skip
     assert failed["status"]["description"] == "tried again after OSError: no paper"
     assert failed["events"][0]["attributes"]["exception.message"] == "no paper"
-    (said,) = (each for each in map(json.loads, log.splitlines()) if each["message"] == "in a span")
+    lines = [*map(json.loads, log.splitlines())]
+    ends = [(each["task_name"], each["task_try"], each["trace_id"]) for each in lines if "Task " in each["message"]]
+    trace_id = good["context"]["trace_id"][2:]
+    assert ends == [("proj.outer", 1, trace_id), ("proj.outer", 2, trace_id), ("proj.inner", 1, trace_id)]
+    (said,) = (each for each in lines if each["message"] == "in a span")
     assert {name: said[name] for name in ("trace_id", "span_id", "task_id", "task_try")} == {
-        "trace_id": good["context"]["trace_id"][2:], "span_id": good["context"]["span_id"][2:],
+        "trace_id": trace_id, "span_id": good["context"]["span_id"][2:],
         "task_id": result.id, "task_try": 2,
     }  # fmt: skip
 

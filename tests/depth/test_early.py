@@ -21,7 +21,7 @@ WAITING = """
                 VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 'other', DECODE(MOD(:N, 2), 0, 'a', 'z'),
                     DECODE(MOD(:N, 5), 0, 0, 1, 1, 2, 3, 3, 4, 5), 0, QUEUE_NOW(), QUEUE_NOW(), 'application/json');
             INSERT INTO QUEUE_MSG (ID, QUEUE_ID, STATE, PRIORITY, START_TIME, EXCHANGE, ROUTING_KEY)
-                VALUES (NEXT VALUE FOR QUEUE_MSG_SEQ, DECODE(MOD(:N, 2), 0, {first}, {last}), 0, 0, QUEUE_NOW(), '', 'q');
+                VALUES (NEXT VALUE FOR QUEUE_MSG_SEQ, IIF(MOD(:N, 2) = 0, {first}, {last}), 0, 0, QUEUE_NOW(), '', '');
             N = N + 1;
         END END"""
 

@@ -39,6 +39,9 @@ class Worker:
     def watch_outcomes(self, recorded):
         """It records nothing."""
 
+    def watch_claims(self, took):
+        """It claims nothing."""
+
 
 class Keeper:
     """Does all upkeep of an app whose time has come."""

@@ -2,9 +2,9 @@
 
 from datetime import datetime, timedelta
 
-from fbtasks.sheet import Ref, Spark, TaskRef
+from fbtasks.sheet import Called, Private, Ref, Spark, TaskRef
 
-_PLAIN = (str, int, float, bool, timedelta, TaskRef, Ref, Spark, type(None))
+_PLAIN = (str, int, float, bool, timedelta, TaskRef, Ref, Spark, Private, Called, type(None))
 
 
 class Shown:

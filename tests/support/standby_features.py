@@ -279,6 +279,7 @@ def dashboards(app):
     drain(app)
     with app.database.session() as session:
         Depths()(session)
+        session.run(lambda t: web.put_depths(t, {"": (0,) * 6 + ("1.0",)}))
         number = web.next_audit(session)
         for said in ("", "done"):
             session.run(lambda t, s=said: web.note(t, number, "ann", "pause", "queue mail", s))

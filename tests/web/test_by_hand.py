@@ -79,6 +79,55 @@ def test_a_search_is_cancelled_as_a_whole(site, open_page, script):
     assert kept.state == "PENDING"
 
 
+@BOTH
+def test_rows_that_are_ticked_are_cancelled_alone(site, open_page, script):
+    execute(site.app, "DELETE FROM QUEUE_TASK")
+    send = [site.app.send_task("mail.send", (f"{n}@example.com",), queue="mail") for n in range(4)]
+    page = open_page(site.url("/tasks?q=state:ready"), java_script_enabled=script)
+    expect(page.get_by_role("button", name="Cancel all")).to_be_visible()
+    expect(page.get_by_role("checkbox", name="All on this page")).to_be_visible(visible=script)
+    for result in (send[1], send[2]):
+        page.get_by_role("checkbox", name=f"Task {result.id}", exact=True).focus()
+        page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Cancel all")).to_be_hidden()
+    page.get_by_role("button", name="Cancel ticked").click()
+    expect(page.get_by_text("Cancel 2 tasks?")).to_be_visible()
+    expect(page.get_by_text(f"tasks {send[1].id}, {send[2].id}")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    expect(said(page)).to_have_text("Cancel: 2 tasks of 2.")
+    expect(page.locator("#q")).to_have_value("state:ready")
+    assert [each.state for each in send] == ["PENDING", "REVOKED", "REVOKED", "PENDING"]
+    if script:
+        page.get_by_role("checkbox", name="All on this page").check()
+        expect(page.get_by_role("checkbox", checked=True)).to_have_count(3)
+        page.get_by_role("checkbox", name=f"Task {send[0].id}", exact=True).uncheck()
+        expect(page.get_by_role("checkbox", checked=True)).to_have_count(1)
+        page.get_by_role("button", name="Cancel ticked").click()
+        expect(page.get_by_text(f"tasks {send[3].id}")).to_be_visible()
+
+
+def test_a_search_is_completed(site, open_page):
+    page = open_page(site.url("/tasks?q=state:failed"))
+
+    def offered():
+        return page.locator("#known option").evaluate_all("(all) => all.map((each) => each.value)")
+
+    assert {"state:ready", "why:limit", "queue:default", "name:shop.charge"} <= {*offered()}
+    for line in (page.locator("#q"), page.locator("header input")):
+        line.fill("state:failed na")
+        assert "state:failed name:shop.charge" in offered()
+        assert not any("state:ready" in each for each in offered())  # a state is said already
+    page.locator("#q").fill("")
+    assert "state:ready" in offered()
+
+
+def test_a_search_is_narrowed_without_script(site, open_page):
+    page = open_page(site.url("/tasks?q=state:ready"), java_script_enabled=False)
+    page.get_by_text("Narrow the search").click()
+    page.locator(".hints").get_by_role("link", name="mail.send", exact=True).click()
+    expect(page.locator("#q")).to_have_value("state:ready name:mail.send")
+
+
 def test_a_search_says_what_it_does_not_know(site, open_page):
     page = open_page(site.url("/tasks"), refused=["400"])
     page.locator("#q").fill("stat:failed")

@@ -105,6 +105,21 @@ def test_what_was_opened_and_typed_stays(site, open_page):
     expect(hints.locator("p")).to_be_visible()
 
 
+def test_a_list_rests_while_rows_of_it_are_ticked(site, at):
+    (number,) = run(site, 3)
+    page, clock = at("/tasks")
+    tick = page.get_by_role("checkbox", name=f"Task {number}", exact=True)
+    tick.check()
+    page.locator("h1").click()
+    (newer,) = run(site, 4)
+    assert clock.passes(20) == 0
+    expect(tick).to_be_checked()
+    tick.uncheck()
+    page.locator("h1").click()
+    assert clock.passes(2) == 1
+    expect(page.get_by_role("link", name=str(newer), exact=True)).to_be_visible()
+
+
 def test_tables_of_charts_stay_open(site, open_page):
     page = open_page(site.url("/queues/default"))
     chart = page.locator("figure.chart", has_text="Throughput")
@@ -152,7 +167,7 @@ def test_each_task_is_on_one_page_of_a_list_while_others_end(site, open_page):
     wanted = run(site, *range(120))
     page, seen = open_page(site.url("/tasks?q=state:succeeded")), []
     while True:
-        seen += page.locator("table.tasks tr td:first-child a").all_inner_texts()
+        seen += page.locator("table.tasks td.n a").all_inner_texts()
         run(site, *range(7))
         if not page.get_by_role("link", name="Next").count():
             break

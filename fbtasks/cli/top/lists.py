@@ -12,9 +12,9 @@ from rich.text import Text
 
 from fbtasks.cli.tables import GAP, Column, column, fitted
 from fbtasks.cli.top.sight import MOST_FAILED, MOST_RUNNING, Rates, Sight
-from fbtasks.queue.operations.overview import MOST
 from fbtasks.queue.operations.workers import MAX_AGE
 from fbtasks.queue.results import QueueRow
+from fbtasks.sheet import MOST
 from fbtasks.system.showing import failure, span
 from fbtasks.tasks.call import TaskRow
 

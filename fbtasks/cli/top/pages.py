@@ -13,7 +13,7 @@ from fbtasks.cli import render
 from fbtasks.cli.output import visible_line
 from fbtasks.cli.top.lists import ODD, WRONG, List, lists, per_second, unserved
 from fbtasks.cli.top.sight import MOST_FAILED, MOST_RUNNING, Opened, Sight
-from fbtasks.queue.operations.overview import MOST
+from fbtasks.sheet import MOST
 from fbtasks.states import State
 from fbtasks.system.showing import count
 

@@ -17,6 +17,7 @@ from fbtasks.sheet import (
     Detail,
     Field,
     Line,
+    Private,
     Ref,
     Sheet,
     TaskRef,
@@ -179,9 +180,9 @@ def _line(key: str, number: int, row: Row | None, loads: Mapping[int, Load], clo
     )
 
 
-def _key(lane: int) -> str:
+def _key(lane: int) -> Private:
     """Returns what stands for a key, of which the database has a hash; empty: the limit counts all calls."""
-    return f"{lane:016x}" if lane else ""
+    return Private(f"{lane:016x}" if lane else "")
 
 
 def _passing(each: Passing) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fbtasks.features.logs import store
 from fbtasks.queue.results import number_of
-from fbtasks.sheet import Detail, Line, Ref, Sheet, TaskRef
+from fbtasks.sheet import Detail, Line, Private, Ref, Sheet, TaskRef
 from fbtasks.system.showing import count
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class LogSheet(Sheet):
         for log in store.of_task(session, task, most=_ROWS):
             began = f", {log.lines[0].time:%Y-%m-%d %H:%M:%S} UTC" if log.lines else ""
             tables[f"Try {log.try_number}{began}"] = [
-                {"Time": each.time, "Level": each.level, "Logger": each.logger, "Line": each.text} for each in log.lines
+                {"Time": each.time, "Level": each.level, "Logger": each.logger, "Line": Private(each.text)}
+                for each in log.lines
             ]
         return Detail(line=_line(*found[0]), tables=tables)
 

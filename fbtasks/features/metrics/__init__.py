@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Duty, Feature, Worker
+
+if TYPE_CHECKING:
+    from fbtasks.sheet import Sheet
 
 
 class Metrics(Feature):
@@ -24,6 +28,12 @@ class Metrics(Feature):
         with needs_extra():
             from fbtasks.features.metrics.duty import WorkerMetrics
         return (WorkerMetrics(self.app, worker, given.get("metrics_host", "127.0.0.1"), given["metrics_port"]),)
+
+    def sheets(self) -> Sequence[Sheet]:
+        """Returns those of the database, for Prometheus."""
+        from fbtasks.features.metrics.sheets import MetricsSheet
+
+        return [MetricsSheet(self.app)]
 
 
 @contextmanager

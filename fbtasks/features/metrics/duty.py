@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
 
 from fbtasks import timing as clock
 from fbtasks.feature import Every, Worker
@@ -15,6 +15,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.system.threads import Background
 from fbtasks.tasks.call import Finished
+from fbtasks.version import VERSION
 from fbtasks.worker.outcomes import word_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 """Upper bounds in seconds: from tasks that only note something to those that run for half an hour."""
+CLAIM_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+"""The same of claims, which take some milliseconds unless something is in their way."""
 STALLED: Final = 30.0
 """Seconds without a turn of a worker's loop after which it does not live, or as long as its lease, if that is more."""
 
@@ -54,11 +57,20 @@ class WorkerMetrics(Every):
             registry=registry,
             buckets=BUCKETS,
         )
+        told = {"name": worker.options.name, "version": app.settings.version or VERSION}
+        Info("fbtasks_worker", "The worker, and the version of its program.", registry=registry).info(told)
         slots = Gauge("fbtasks_worker_slots", "Tasks that may run at once.", registry=registry)
         slots.set(worker.options.concurrency)
         if worker.options.pool != "solo":  # which has no count of it while a task runs
             running = Gauge("fbtasks_worker_running", "Tasks in child processes.", registry=registry)
             running.set_function(lambda: len(worker.busy()))
+        claims = Histogram(
+            "fbtasks_worker_claim_seconds",
+            "How long claims took, with what was recorded in the same transaction.",
+            registry=registry,
+            buckets=CLAIM_BUCKETS,
+        )
+        worker.watch_claims(claims.observe)
         worker.watch_outcomes(self._take)
         probes = {"/livez": self._lives, "/readyz": self._is_ready}
         self.server = Server("--metrics-port", host, port, registry, probes)

@@ -18,8 +18,9 @@ from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable, FBTasksError
 from fbtasks.queue import results
 from fbtasks.queue.operations.metrics import STATES, Family, families
-from fbtasks.queue.operations.overview import MOST, Looks, Overview
+from fbtasks.queue.operations.overview import Looks, Overview
 from fbtasks.queue.results import QueueRow
+from fbtasks.sheet import MOST
 from fbtasks.system.threads import Background
 
 PATIENCE: Final = 3.0

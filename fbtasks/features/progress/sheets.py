@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fbtasks.features.progress.store import of_task
-from fbtasks.sheet import Sheet
+from fbtasks.sheet import Private, Sheet
 from fbtasks.tasks.serialize import JSON_TYPE, Payload, show_json
 
 if TYPE_CHECKING:
@@ -21,4 +21,6 @@ class ProgressSheet(Sheet):
     def of_task(self, session: Session, task: int) -> Mapping[str, object]:
         """Returns the word that a task says of itself, and the details in JSON."""
         said = of_task(session, task)
-        return {} if said is None else {"Progress": said[0], "Details": show_json(Payload(JSON_TYPE, said[1]))}
+        if said is None:
+            return {}
+        return {"Progress": Private(said[0]), "Details": Private(show_json(Payload(JSON_TYPE, said[1])))}

@@ -241,7 +241,7 @@ def find_problems(session: Session) -> Iterator[Problem]:
             problem = f"it stands still: {error} (fbtasks schedules resume {shlex.quote(name)})"
         else:
             problem = f"its tick is {(late_ms or 0) / 1000:.0f} s late: no worker ticks"
-        yield Problem(problem, f"schedule {name}", id="schedule")
+        yield Problem(problem, f"schedule {name}", id="schedule", private=error or "")
 
 
 def _chosen(reader: Session | Transaction, names: Iterable[str]) -> list[Row]:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from fbtasks.errors import ConfigurationError
 from fbtasks.features.schedules import operations as service
 from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.operations import ScheduleRow
 from fbtasks.features.schedules.ticking import coming, in_words
 from fbtasks.queue import results
-from fbtasks.sheet import Act, Detail, Field, Line, Ref, Sheet, Spark, TaskRef, behind, given, needed, task_cells
+from fbtasks.sheet import (
+    Act,
+    Called,
+    Detail,
+    Field,
+    Line,
+    Private,
+    Ref,
+    Sheet,
+    Spark,
+    TaskRef,
+    behind,
+    given,
+    needed,
+    task_cells,
+)
 from fbtasks.system.checks import json_argument
-from fbtasks.system.showing import failure
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -41,9 +55,16 @@ def _set_every(app: FBTasks, key: str, values: Mapping[str, str]) -> str:
 
 
 def _set_call(app: FBTasks, key: str, values: Mapping[str, str]) -> str:
-    args: list[Any] = json_argument(needed(values, "args"), [], "args")
-    kwargs: dict[str, Any] = json_argument(needed(values, "kwargs"), {}, "kwargs")
-    return _said(service.change(app.database, key, args=args, kwargs=kwargs))
+    args, kwargs = given(values, "args"), given(values, "kwargs")
+    if args is kwargs is None:
+        raise ConfigurationError("args and kwargs are empty: fill in one of them.")
+    service.change(
+        app.database,
+        key,
+        args=None if args is None else json_argument(args, [], "args"),
+        kwargs=None if kwargs is None else json_argument(kwargs, {}, "kwargs"),
+    )
+    return f"{key}: its arguments are set."
 
 
 def _reset(app: FBTasks, key: str, _: Mapping[str, str]) -> str:
@@ -51,7 +72,7 @@ def _reset(app: FBTasks, key: str, _: Mapping[str, str]) -> str:
 
 
 def _said(row: ScheduleRow) -> str:
-    return f"{row.name}: {row.when}, {row.call}."
+    return f"{row.name}: {row.when}."
 
 
 class ScheduleSheet(Sheet):
@@ -81,8 +102,8 @@ class ScheduleSheet(Sheet):
             label="Set the arguments",
             do=_set_call,
             fields=[
-                Field(name="args", label="Positional arguments, a JSON list", value="[]"),
-                Field(name="kwargs", label="Keyword arguments, a JSON object", value="{}"),
+                Field(name="args", label="Positional arguments, a JSON list (empty: as they are)", kind="args"),
+                Field(name="kwargs", label="Keyword arguments, a JSON object (empty: as they are)", kind="kwargs"),
             ],
         ),
         "reset": Act(label="Reset", do=_reset, ask="Let {key} go by what the code says again?"),
@@ -114,7 +135,7 @@ class ScheduleSheet(Sheet):
             "Missed ticks": row.missed,
             "Set by operators": row.set or None,
             "Paused by": said if row.state == "paused" else None,
-            "Error": row.error,
+            "Error": Private(row.error),
         }
         moments = [] if row.next is None else coming(found.timing, row.next, _TICKS)
         ticks = [{"Tick": tick, "On its clock": f"{tick:%a %Y-%m-%d %H:%M:%S %Z}"} for tick in moments]
@@ -129,7 +150,10 @@ class ScheduleSheet(Sheet):
 
 
 def _line(row: ScheduleRow, spark: Spark | None) -> Line:
-    wrong = {"failed": f"it stands still: {row.error}", "orphaned": "its app defines it no longer"}
+    wrong: dict[str, str | Private] = {
+        "failed": Private(row.error, "it stands still"),
+        "orphaned": "its app defines it no longer",
+    }
     can = {
         "run": True,
         "pause": row.state != "paused",
@@ -140,7 +164,6 @@ def _line(row: ScheduleRow, spark: Spark | None) -> Line:
         "reset": bool({*row.set} - {"paused"}),
         "remove": True,
     }
-    call = {"args": row.args, "kwargs": row.kwargs}
     return Line(
         key=row.name,
         cells={
@@ -150,7 +173,7 @@ def _line(row: ScheduleRow, spark: Spark | None) -> Line:
             "Next": row.next,
             "Last": row.last,
             "Runs": spark,
-            "Call": row.call,
+            "Call": Called(row.task, row.args, row.kwargs),
             "App": row.app,
         },
         wrong=wrong.get(row.state, ""),
@@ -159,7 +182,6 @@ def _line(row: ScheduleRow, spark: Spark | None) -> Line:
             "cron": row.cron or "",
             "tz": row.tz or "",
             "every": "" if row.every is None else f"{row.every:g}",
-            **{name: json.dumps(value) for name, value in call.items() if value},
         },
     )
 
@@ -170,5 +192,5 @@ def _run_of(session: Session, task: int) -> dict[str, object]:
         return {"Task": TaskRef(task), "State": "no longer kept"}
     return {
         **task_cells(row.id, row.name, row.state, row.finish_time or row.claim_time or row.start_time),
-        "Error": failure(row.error_type, row.error_msg),
+        "Error": Private(row.error_msg, row.error_type or ""),
     }

@@ -160,7 +160,8 @@ def find_problems(session: Session, asked: Asked, feeds: Collection[Feed]) -> It
     """
     stale, rows = _undeployed(session, feeds), subscriptions.read(session)
     for failing in polling.failing(session):
-        yield Problem(failing.error, f"polling {failing.table} for {failing.task} fails", id="polling")
+        what = f"polling {failing.table} for {failing.task} fails"
+        yield Problem(failing.error, what, id="polling", private=failing.error)
     for (app, name), problem in stale.items():
         lacks = f"{problem.rstrip('.')} (fbtasks subscriptions apply)"
         yield Problem(lacks, f"subscription {name} (app {app})", id="undeployed")

@@ -18,7 +18,7 @@ from fbtasks.features.sources.runs import pieces
 from fbtasks.features.sources.store import subscriptions
 from fbtasks.features.sources.store.subscriptions import MANY, Backlog
 from fbtasks.queue import results
-from fbtasks.sheet import MOST, SHOWN, Act, Detail, Line, Ref, Sheet, TaskRef, behind, counted
+from fbtasks.sheet import MOST, SHOWN, Act, Detail, Line, Private, Ref, Sheet, TaskRef, behind, counted
 from fbtasks.system.showing import CUT, brief, shorten
 from fbtasks.tasks.formats import load_json
 
@@ -68,7 +68,7 @@ class SourceSheet(Sheet):
         lanes = [
             {
                 "Failed task": TaskRef(each.task),
-                "First": next(_members(session, each.task, row.kind, row.source), ""),
+                "First": next(_members(session, each.task, row.kind, row.source), None),
                 "Failed": each.since,
                 "Waiting": counted(each.waiting, MANY),
             }
@@ -81,7 +81,7 @@ class SourceSheet(Sheet):
             "Options": _options(said),
             "Deployed": row.active_since,
             "Version": row.version,
-            "Problems": row.problems or None,
+            "Problems": [_problem(row, each) for each in row.problems] or None,
         }
         return Detail(line=_line(key, row, waiting, backlogs), facts=facts, tables={"Lanes that stand still": lanes})
 
@@ -120,9 +120,14 @@ def _line(key: str, row: SourceRow, waiting: Mapping[int, int], backlogs: Mappin
             "Lag": None if backlog is None or backlog.lag is None else timedelta(seconds=round(backlog.lag)),
             "Halted lanes": None if backlog is None else counted(backlog.halted, MANY) or None,
         },
-        wrong="; ".join(each.rstrip(".") for each in wrong),
+        wrong=_problem(row, "; ".join(each.rstrip(".") for each in wrong)),
         actions={"active": ["pause"], "paused": ["resume"], "silent": ["resume"]}.get(row.state, []),
     )
+
+
+def _problem(row: SourceRow, text: str) -> str | Private:
+    """Returns what is wrong. Why a poll fails may name a row."""
+    return Private(text) if row.kind == "poll" and text else text
 
 
 def _options(definition: str) -> str:
@@ -132,14 +137,14 @@ def _options(definition: str) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items() if value)
 
 
-def _members(session: Session, task: int, kind: str, source: str) -> Iterator[str]:
+def _members(session: Session, task: int, kind: str, source: str) -> Iterator[Private]:
     """Yields in words what a task was made of."""
     call = results.call_of(session, task)
     try:
         for piece in pieces(b"" if call is None or call[1] is None else call[1]):
-            yield shorten(_in_words(kind, source, load_json(piece.encode())), _LONGEST, CUT)
+            yield Private(shorten(_in_words(kind, source, load_json(piece.encode())), _LONGEST, CUT))
     except (SerializationError, ValueError, RecursionError) as error:
-        yield f"it cannot be read: {brief(error)}"
+        yield Private(f"it cannot be read: {brief(error)}")
 
 
 def _in_words(kind: str, source: str, member: object) -> str:

@@ -62,8 +62,9 @@ def dashboard(
     *authorize* is called with each request, an action and a queue (None: not of one queue), and returns whether its
     user may do that, or the name of the user: ``look`` for all pages, and the names of actions, such as ``retry``.
     *links* has addresses in your application by names of tasks, with ``{argument}``. *redact* are words in the names of
-    arguments that are not shown; with *arguments* ``"hidden"`` neither arguments nor results are. *secret* signs forms:
-    the same in all processes that serve the dashboard.
+    arguments that are not shown, nor what stands behind such a name in messages, tracebacks and logs; with *arguments*
+    ``"hidden"`` none of all that is, nor results. *secret* signs forms: the same in all processes that serve the
+    dashboard.
 
     Raises :class:`ConfigurationError` for what cannot be, and when the extra ``fbtasks[web]`` is not installed.
     """
@@ -78,7 +79,9 @@ def dashboard(
             f"whether the user may do it, or the user's name, and no coroutine.{checks.no_class(authorize)}"
         )
     words = REDACTED if redact is None else checks.names("redact", redact, "words")
-    checks.one_of({"shown": "but for what redact= names", "hidden": "nor are results shown"})("arguments", arguments)
+    checks.one_of({"shown": "but for what redact= names", "hidden": "nor results, messages and lines of logs"})(
+        "arguments", arguments
+    )
     links = links or {}
     if not (isinstance(links, Mapping) and all(isinstance(each, str) for each in (*links, *links.values()))):
         raise ConfigurationError(
@@ -90,7 +93,7 @@ def dashboard(
         authorize=authorize,
         read_only=checks.flag("read_only", read_only),
         links=dict(links),
-        arguments=Arguments(arguments == "hidden", [word.lower() for word in words]),
+        arguments=Arguments(app, [word.lower() for word in words], hidden=arguments == "hidden"),
         seal=Seal(secret),
     )
     return Dashboard(app, options)

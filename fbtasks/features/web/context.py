@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,10 +22,9 @@ from werkzeug.wrappers import Request, Response
 from fbtasks.cli.output import as_dict, visible
 from fbtasks.errors import FBTasksError
 from fbtasks.features.web import charts
-from fbtasks.features.web.query import Query
+from fbtasks.features.web.query import REASONS, STATES, Query
 from fbtasks.queue import results
-from fbtasks.queue.operations.overview import MOST
-from fbtasks.sheet import Ref, Sheet, Spark, TaskRef
+from fbtasks.sheet import MOST, Ref, Sheet, Spark, TaskRef
 from fbtasks.states import State
 from fbtasks.system.showing import kind_of, span
 from fbtasks.version import VERSION
@@ -40,8 +39,8 @@ FILES: Final = {
     path.name: (path.read_bytes(), KINDS[path.suffix]) for path in (HERE / "static").iterdir() if path.suffix in KINDS
 }
 """The files that browsers are given, with their types."""
-
-
+KNOWN: Final = 100
+"""Queues, names and workers each that are offered to those who search."""
 _STATES: Final = {each.name.lower(): each for each in State}
 
 
@@ -58,6 +57,10 @@ class Context:
         self.as_json = request.path.endswith(".json")
         self.path = request.path.removesuffix(".json")
         self.who = ""
+        self.query = Query()
+        """The search that the page shows."""
+        self.names: Collection[str] = ()
+        """Names of tasks that another one may be for."""
 
     # Who may do what.
 
@@ -88,6 +91,19 @@ class Context:
         """Returns the address of the tasks that are *wanted*, as the fields of a :class:`Query`."""
         return self.url("tasks", q=str(Query(**wanted)))
 
+    @cached_property
+    def known(self) -> Mapping[str, Sequence[str]]:
+        """What tasks may be looked for by, as far as that is known without asking the database."""
+        look = self.dashboard.looks.last
+        return {
+            "state": [*STATES],
+            "queue": [row.queue for row in look.queues][:KNOWN] if look else [],
+            "name": sorted(self.names)[:KNOWN],
+            "worker": sorted({row.name for row in look.workers})[:KNOWN] if look else [],
+            "why": [*REASONS],
+            "since": ["1h", "24h", "7d"],
+        }
+
     def link(self, name: str, text: str, /, **values: Any) -> Markup:
         """Returns a link to a page."""
         return Markup('<a href="{}">{}</a>').format(self.url(name, **values), visible(text))
@@ -105,10 +121,6 @@ class Context:
             *((self.url("sheet", sheet=sheet.name), sheet.title) for sheet in sheets.values() if sheet.title),
             *((self.url(name), name.capitalize()) for name in ("audit", "system")),
         ]
-
-    def query(self, url: str) -> list[tuple[str, str]]:
-        """Returns the names and the values in the query of an address, for the fields of a form."""
-        return parse_qsl(urlsplit(url).query, keep_blank_values=True)
 
     def here(self, **changed: Any) -> str:
         """Returns the address of this page with other values in its query."""
@@ -129,7 +141,8 @@ class Context:
     # Answers.
 
     def page(self, template: str, title: str, status: int = 200, **data: Any) -> Response:
-        """Returns *data* as a page, or as JSON."""
+        """Returns *data* as a page, or as JSON: what readers may see of it."""
+        data = self.options.arguments.shown(data)
         if self.as_json:
             return Response(json.dumps(plain(data), indent=1), status, content_type="application/json")
         text = ENVIRONMENT.get_template(template).render(c=self, title=title, **data)
@@ -285,7 +298,7 @@ ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.globals.update(charts=charts, columns_of=columns_of, State=State, VERSION=VERSION)
+ENVIRONMENT.globals.update(charts=charts, columns_of=columns_of, Query=Query, VERSION=VERSION)
 ENVIRONMENT.tests["figure"] = lambda value: type(value) in (int, float)  # neither a state nor yes and no
 ENVIRONMENT.tests["link"] = lambda value: isinstance(value, Ref | TaskRef)
 ENVIRONMENT.filters.update(

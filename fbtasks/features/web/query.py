@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.states import State
@@ -23,11 +23,7 @@ REASONS: Final[dict[str, tuple[State, ...]]] = {
     "steps": (State.AWAITING,),
 }
 """What may keep tasks from running, and the states of those that it keeps."""
-_STATES: Final = {
-    **{each.name.lower(): (each,) for each in State},
-    "waiting": WAITING,
-    "finished": ENDED,
-}
+STATES: Final = {"finished": ENDED, "waiting": WAITING, **{each.name.lower(): (each,) for each in State}}
 _WORD: Final = re.compile(
     r'\s*(?:(?P<key>[A-Za-z][\w.]*):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s"]*))(?=\s|$)'
 )
@@ -65,7 +61,7 @@ class Query:
     @property
     def states(self) -> tuple[State, ...]:
         """The states of the tasks. Raises :class:`ConfigurationError` for what cannot be together."""
-        found = tuple(dict.fromkeys(each for name in self.state for each in _STATES[name]))
+        found = tuple(dict.fromkeys(each for name in self.state for each in STATES[name]))
         if self.why:
             kept = REASONS[self.why]
             if found and not set(found).intersection(kept):
@@ -81,6 +77,15 @@ class Query:
                 "after the other."
             )
         return found or ENDED
+
+    def narrowed(self, key: str, value: str) -> Query:
+        """Returns this query with another value of *key*, and without what may not be together with it."""
+        changed: dict[str, Any] = {"id": "", key: value}
+        if key == "state":
+            changed |= {"state": (value,), "why": ""}
+        elif key == "why":
+            changed["state"] = ()
+        return replace(self, **changed)
 
     def __str__(self) -> str:
         said = [(key, ",".join(self.state) if key == "state" else getattr(self, key)) for key in _KEYS]
@@ -143,7 +148,7 @@ def parse(text: str) -> Query:
 
 def _check(query: Query) -> None:
     for name in query.state:
-        _one_of("state", name, _STATES)
+        _one_of("state", name, STATES)
     if query.why:
         _one_of("why", query.why, REASONS)
     if query.queue:

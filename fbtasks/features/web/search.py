@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.web.lanes import LIVE, Key, Lanes, from_ticks
 from fbtasks.features.web.query import Query, moment
 from fbtasks.features.web.query import parse as parse
+from fbtasks.features.web.showing import Arguments
 from fbtasks.firebird.session import Session
 from fbtasks.queue import holds, results
 from fbtasks.queue.operations.queues import described
@@ -22,10 +22,7 @@ from fbtasks.queue.operations.waiting import hold_names
 from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.tasks.call import TaskRow
-from fbtasks.tasks.serialize import JSON_TYPE, Payload, json_value
-
-if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
 LOOKS: Final = 10_000
 """Tasks that a page looks at at the most."""
@@ -61,8 +58,12 @@ class Page:
     """Whether the next page is known to have a task."""
 
 
-def page(database: Database, session: Session, query: Query, cursor: str | None = None, most: int = 50) -> Page:
+def page(
+    database: Database, session: Session, query: Query, arguments: Arguments, cursor: str | None = None, most: int = 50
+) -> Page:
     """Returns up to *most* tasks that *query* asks for, behind the *cursor* of another page.
+
+    What *arguments* does not show of a task does not find it.
 
     Finished tasks come newest first, scheduled ones as they are due, others by priority and time. Looks at 10,000 tasks
     at the most, at 2,000 where it reads errors or arguments. Raises :class:`ConfigurationError` for what is no cursor.
@@ -80,7 +81,7 @@ def page(database: Database, session: Session, query: Query, cursor: str | None 
     for _ in range(_TURNS):
         seen = lanes.look(at, bound)
         for key, row in _rows(session, seen.found, most, live=lanes.order.live):
-            if not _has_arguments(database, session, row, query.arg):
+            if not _is_seen(session, row, query, arguments):
                 continue
             if len(rows) == most:
                 return Page(_with_waits(database, session, rows), _text(last), None, more=True)
@@ -152,26 +153,19 @@ def _rows(session: Session, found: Sequence[Key], most: int, *, live: bool) -> I
         yield from ((key, rows[key[-1]]) for key in some if key[-1] in rows)
 
 
-def _has_arguments(database: Database, session: Session, row: TaskRow, wanted: Sequence[tuple[str, str]]) -> bool:
-    if not wanted:
+def _is_seen(session: Session, row: TaskRow, query: Query, arguments: Arguments) -> bool:
+    """Whether readers see what is looked for. The database has compared what they do not see, too."""
+    told = arguments.told(row.error_msg)
+    if told != row.error_msg:
+        seen = f"{row.error_type or ''}\n{told}".casefold()
+        name = row.name.casefold()
+        if query.error.casefold() not in seen or not all(each.casefold() in f"{name}\n{seen}" for each in query.words):
+            return False
+    if not query.arg:
         return True
     call = results.call_of(session, row.id)
-    match None if call is None or call[1] is None else json_value(Payload(call[0], call[1])):
-        case [list() as args, dict() as kwargs, *_]:
-            apps = (feature.app for feature in database.features)
-            values = {str(n): each for n, each in enumerate(args)}
-            values |= dict(zip(_parameters(next(apps, None), row.name), args, strict=False)) | kwargs
-            return all(_value_at(values, path) == value for path, value in wanted)
-    return False
-
-
-def _parameters(app: FBTasks | None, name: str) -> list[str]:
-    """Returns the names of the parameters of a task, where *app* knows it."""
-    task = None if app is None else app.known_task(name)
-    try:
-        return [] if task is None else [*inspect.signature(task.function).parameters][bool(task.options.bind) :]
-    except ValueError:  # of a function written in C
-        return []
+    values = arguments.values(None if call is None or call[1] is None else Payload(call[0], call[1]), row.name)
+    return bool(values) and all(_value_at(values, path) == value for path, value in query.arg)
 
 
 def _value_at(values: Any, path: str) -> str:

@@ -1,21 +1,24 @@
-"""What readers see of payloads: JSON alone, without what is secret, and not too much of it. Nothing is unpickled."""
+"""What readers see of what tasks are called with, return, write and raise. Nothing is unpickled."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from inspect import Parameter
-from itertools import count
-from re import sub
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from fbtasks.system.showing import CUT, shorten, size
+from fbtasks.features.web.store import AuditRow, Try
+from fbtasks.sheet import Called, Private
+from fbtasks.system.showing import CUT, failure, shorten, size
+from fbtasks.tasks.call import TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
 if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
     from fbtasks.tasks.definition import Task
 
 REDACTED: Final = ("password", "passwd", "secret", "token", "api_key", "apikey", "authorization", "credential")
@@ -25,6 +28,21 @@ MOST: Final = 65_536
 """Characters of a value that are shown."""
 LARGEST: Final = 1 << 20
 """Bytes of a payload that is read to be shown."""
+
+SEARCH: Final = "tasks "
+"""What the audit has before the line of a search."""
+_NAMED: Final = r"""(?xi)
+    ((?: %s ) (?! [\w.]{0,40} (?: error | exception ) \b ) [\w.-]{0,40} \\? ["']? \s{0,9} [:=]{1,2} \s{0,9} )
+    (?: (?: bearer | basic ) \s{1,9} )?
+    (?: \\" (?: [^"\\] | \\[^"] )*+ (?: \\" )?
+      | [a-z]{0,2} (?: " (?: [^"\\] | \\. )*+ "? | ' (?: [^'\\] | \\. )*+ '? )
+      | [\[({] .*
+      | [^\s,;&)\]}]+ )"""
+"""A name with one of some words in it, and the value behind it: ``password=x``, ``"api_token": "x y"``.
+
+A class of errors is no such name. A text ends with its quote, a list or a dict with its line, else the value with its
+word.
+"""
 
 POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -37,13 +55,63 @@ class Shown(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Arguments:
-    """How payloads are shown."""
+    """What is shown of what tasks are called with, return, write and raise."""
 
-    hidden: bool
-    """Whether neither arguments nor results are."""
-    redact: Collection[str]
+    def __init__(self, app: FBTasks, redact: Collection[str], *, hidden: bool) -> None:
+        """*hidden*: none of it is. *redact*: words, in small letters, in the names of what is secret."""
+        self._app = app
+        self._redact = redact
+        self.hidden = hidden
+        """Whether none of it is."""
+        self._named = re.compile(_NAMED % "|".join(map(re.escape, redact)))
+
+    # A page
+
+    def shown(self, value: Any) -> Any:
+        """Returns *value*, all that a page is made of, as readers see it."""
+        match value:
+            case Private(text, kind):
+                return failure(kind, self.told(text))
+            case Called():
+                return self._called(value)
+            case TaskRow():
+                return replace(value, error_msg=self.told(value.error_msg))
+            case Try():
+                return value._replace(error=self.told(value.error), traceback=self.told(value.traceback))
+            case AuditRow() if value.what.startswith(SEARCH):
+                return value._replace(what=f"{SEARCH}{self.told(value.what.removeprefix(SEARCH))}")
+            case Mapping():
+                return {key: self.shown(each) for key, each in value.items()}
+            case list() | tuple() if not hasattr(value, "_fields"):
+                return [self.shown(each) for each in value]
+            case _ if is_dataclass(value) and not isinstance(value, type):
+                return replace(value, **{each.name: self.shown(getattr(value, each.name)) for each in fields(value)})
+        return value
+
+    def told(self, text: str | None) -> str | None:
+        """Returns a text that a task has written, or an error has, as readers see it."""
+        if text and self.hidden:
+            return MARK
+        return self._named.sub(rf"\1{MARK}", text) if text and self.is_secret(text) else text
+
+    def hides_call(self, call: Called) -> bool:
+        """Whether not all of *call* is shown."""
+        return self.hidden or any(self.hides(name, value) for name, value in self._given(call))
+
+    def _given(self, call: Called) -> list[tuple[str, Any]]:
+        return named((call.args or (), call.kwargs or {}), self._app.known_task(call.task))
+
+    def _called(self, call: Called) -> str:
+        if self.hidden or call.args is None or call.kwargs is None:
+            return f"{call.task}(...)"
+        values = [
+            MARK if self.is_secret(name) else f"{self._without_secrets(value)!r}" for name, value in self._given(call)
+        ]
+        names = ["" for _ in call.args] + [f"{name}=" for name in call.kwargs]
+        return f"{call.task}({', '.join(map(''.join, zip(names, values, strict=True)))})"
+
+    # A payload
 
     def of_call(self, payload: Payload | None, task: Task[..., Any] | None) -> list[Shown]:
         """Returns the arguments of a call, with their names where the app knows its *task*, and its headers."""
@@ -63,6 +131,15 @@ class Arguments:
         found = self._read(payload)
         return Shown("", self._size(payload) if found is None else self._text("", found[0]))
 
+    def values(self, payload: Payload | None, task: str) -> dict[str, Any]:
+        """Returns the arguments of a call of *task* by their names and by their places, as far as they are shown."""
+        call = self.call(payload)
+        if call is None:
+            return {}
+        found = named(call, self._app.known_task(task))
+        told = [(name, MARK if self.is_secret(name) else self._without_secrets(value)) for name, value in found]
+        return dict(told) | {str(at): value for at, (_, value) in enumerate(told[: len(call[0])])}
+
     def call(self, payload: Payload | None) -> tuple[list[Any], dict[str, Any]] | None:
         """Returns the positional and the keyword arguments, as JSON has them. None: they are not to be shown."""
         body = None if payload is None else self._body(payload)
@@ -75,15 +152,12 @@ class Arguments:
         return None
 
     def is_secret(self, name: str) -> bool:
-        """Whether the value of an argument, or of a key in one, is not shown."""
-        return any(word in name.lower() for word in self.redact)
+        """Whether a name has one of the words: the value of an argument, or of a key in one, is not shown then."""
+        return any(word in name.lower() for word in self._redact)
 
     def hides(self, name: str, value: Any) -> bool:
         """Whether an argument, or a part of it, is not to be shown."""
-        try:
-            return self.hidden or self.is_secret(name) or self._without_secrets(value) != value
-        except RecursionError:
-            return True
+        return self.hidden or self.is_secret(name) or self._without_secrets(value) != value
 
     def _read(self, payload: Payload) -> tuple[Any] | None:
         if self.hidden or payload.content_type != JSON_TYPE or len(payload.data) > LARGEST:
@@ -99,39 +173,41 @@ class Arguments:
     def _text(self, name: str, value: Any) -> str:
         if self.is_secret(name):
             return MARK
+        return shorten(json.dumps(self._without_secrets(value), ensure_ascii=False, indent=2), MOST, CUT)
+
+    def _without_secrets(self, value: Any) -> Any:
         try:
-            return shorten(json.dumps(self._without_secrets(value), ensure_ascii=False, indent=2), MOST, CUT)
+            return self._redacted(value)
         except RecursionError:
             return "(nested too deep to be shown)"
 
-    def _without_secrets(self, value: Any) -> Any:
+    def _redacted(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._without_secrets(each) for each in value]
+            return [self._redacted(each) for each in value]
         if isinstance(value, dict):
-            return {key: MARK if self.is_secret(key) else self._without_secrets(each) for key, each in value.items()}
+            return {key: MARK if self.is_secret(key) else self._redacted(each) for key, each in value.items()}
         return value
 
 
 def named(call: tuple[Sequence[Any], Mapping[str, Any]], task: Task[..., Any] | None) -> list[tuple[str, Any]]:
-    """Returns the arguments of *call* by their names; where the app does not know its *task*, by their places."""
+    """Returns the arguments of *call* by their names, or by their places where the app knows no names for them."""
     args, kwargs = call
     names = [] if task is None else [each.name for each in task.parameters.all if each.kind in POSITIONAL]
-    places = (str(number) for number in count())
-    found = [(names[at] if at < len(names) else next(places), value) for at, value in enumerate(args)]
+    found = [(names[at] if at < len(names) else str(at), value) for at, value in enumerate(args)]
     return [*found, *kwargs.items()]
 
 
-def links_of(links: Mapping[str, str], name: str, arguments: Sequence[tuple[str, Any]]) -> list[str]:
+def links_of(links: Mapping[str, str], name: str, arguments: Mapping[str, Any]) -> list[str]:
     """Returns the addresses that *links* have for a task of that name: ``{order}`` is the argument of that name.
 
     An address that names an argument which the task does not have is left out.
     """
-    known = {key: value for key, value in arguments if isinstance(value, str | int) and not isinstance(value, bool)}
+    known = {key: each for key, each in arguments.items() if type(each) in (str, int) and each != MARK}
     found = []
     for pattern, address in links.items():
         if fnmatchcase(name, pattern):
             missing: list[str] = []
-            text = sub(r"\{(\w+)\}", lambda word: _part(known, word[1], missing), address)  # noqa: B023  # used at once
+            text = re.sub(r"\{(\w+)\}", lambda word: _part(known, word[1], missing), address)  # noqa: B023  # used at once
             found += [] if missing else [text]
     return found
 

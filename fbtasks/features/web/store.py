@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -41,10 +41,26 @@ _IDS: Final = 50
 _VERSIONS: Final = 200
 """Changes of the workers' version that are read of a queue: the newest."""
 _VARIES: Final = re.compile(
-    r"(?<!\w)(?P<quoted>'[^']*'|\"[^\"]*\")(?!\w)"
-    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+|\b(?=[a-f]*\d)[0-9a-f]{8,}\b|\d+"
+    r"""
+    (?<![\w=])(?P<name>'[^\W\d]\w*'|"[^\W\d]\w*")(?!\w)
+    |(?<!\w)(?P<quoted>'[^']*'|"[^"]*")(?!\w)
+    |\b\w+://[^\s'"<>()]+
+    |(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+
+    |(?<![\w/.])(?:/|[A-Za-z]:\\)[\w.@%+~-]+(?:[/\\][\w.@%+~-]+)+
+    |\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b
+    |\b(?=[A-Za-z]*\d)(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|[0-9A-Za-z]{16,})\b
+    |\d+(?:[.,:]\d+)*
+    """,
+    re.VERBOSE,
 )
-"""What differs between the messages of one failure: quoted text, UUIDs, hexadecimal numbers, digits."""
+"""What differs between the messages of one failure: quoted text, URLs, e-mail addresses, paths, UUIDs, hexadecimal
+numbers and tokens, numbers."""
+_NAMING: Final = frozenset(
+    f"builtins.{each.__name__}"
+    for each in (AttributeError, ImportError, KeyError, ModuleNotFoundError, NameError, TypeError)
+)
+"""Errors in whose messages a quoted word is a name in the program: it tells failures apart. So does one in double
+quotes, as the engine has names of tables and constraints."""
 
 
 class Percentiles(NamedTuple):
@@ -212,28 +228,27 @@ def depth_is_noted(session: Session) -> bool:
     return bool(session.read("depth_is_noted")[0][0])
 
 
-def depths(session: Session) -> dict[str, tuple[int | str, ...]]:
+def depths(session: Session) -> dict[str, tuple[object, ...]]:
     """Returns how many tasks queues hold, as :class:`Depth` has it, and the versions of their workers.
 
     By an empty name it has how many all of them do.
     """
     alive = [row for row in processes.workers(session) if row.alive]
     found = {row.queue: row for row in results.bounded(session, _COUNTED)}
-    rows = {}
+    rows = {"": _depth(found.values(), alive)}
     for queue in sorted({*found, *processes.serving(alive)}):
-        row = found.get(queue) or QueueRow(queue=queue)
-        rows[queue] = row.ready, row.scheduled, row.held, row.running, *_room(alive, queue)
-    totals = (sum(row[n] for row in rows.values()) for n in range(4))
-    return {**rows, "": (*totals, *_room(alive, None))}
+        own = [found[queue]] if queue in found else []
+        rows[queue] = _depth(own, [row for row in alive if queue in row.queues])
+    return rows
 
 
-def _room(workers: Iterable[WorkerRow], queue: str | None) -> tuple[int, int, str]:
-    serving = [row for row in workers if queue is None or queue in row.queues]
-    versions = ", ".join(sorted({row.version for row in serving if row.version}))
-    return sum(row.running for row in serving), sum(row.concurrency for row in serving), versions[:255]
+def _depth(queues: Collection[QueueRow], workers: Collection[WorkerRow]) -> tuple[object, ...]:
+    states = (sum(getattr(row, name) for row in queues) for name in ("ready", "scheduled", "held", "running"))
+    versions = ", ".join(sorted({row.version for row in workers if row.version}))
+    return *states, sum(row.running for row in workers), sum(row.concurrency for row in workers), versions[:255]
 
 
-def put_depths(transaction: Transaction, rows: Mapping[str, Iterable[int | str]]) -> None:
+def put_depths(transaction: Transaction, rows: Mapping[str, Iterable[object]]) -> None:
     """Notes what :func:`depths` returns."""
     for queue, numbers in rows.items():
         transaction.call("FBTASKS_WEB.PUT_DEPTH", queue, *numbers)
@@ -338,11 +353,20 @@ def _at(buckets: Sequence[int], rank: float) -> float:
     return _LONGEST
 
 
-def failure_groups(session: Session, most: int = 2000, name: str | None = None, queue: str | None = None) -> Groups:
-    """Returns the newest *most* failures in groups; those of a *name* or a *queue* among the newest 10,000."""
+def failure_groups(
+    session: Session,
+    told: Callable[[str], str | None],
+    most: int = 2000,
+    name: str | None = None,
+    queue: str | None = None,
+) -> Groups:
+    """Returns the newest *most* failures in groups; those of a *name* or a *queue* among the newest 10,000.
+
+    *told* returns what readers see of a message: what they do not see makes no other group.
+    """
     grouped: dict[str, list[_Failure]] = {}
     last = None
-    for count, last in enumerate(_failures(session, most, name, queue), 1):  # noqa: B007
+    for count, last in enumerate(_failures(session, told, most, name, queue), 1):  # noqa: B007
         grouped.setdefault(last.key, []).append(last)
     if last is None:
         return Groups([], 0, None)
@@ -352,9 +376,9 @@ def failure_groups(session: Session, most: int = 2000, name: str | None = None, 
     return Groups(sorted(rows, key=lambda row: (-row.count, row.key)), count, last.time)
 
 
-def group_ids(session: Session, key: str, most: int) -> list[int]:
+def group_ids(session: Session, told: Callable[[str], str | None], key: str, most: int) -> list[int]:
     """Returns the ids of up to *most* failures of a group, the newest first, of the newest 10,000 of all groups."""
-    found = (each.id for each in _failures(session, LOOKED_THROUGH, None, None) if each.key == key)
+    found = (each.id for each in _failures(session, told, LOOKED_THROUGH, None, None) if each.key == key)
     return [task for task, _ in zip(found, range(most), strict=False)]
 
 
@@ -373,15 +397,24 @@ class _Failure(NamedTuple):
         return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def _failures(session: Session, most: int, name: str | None, queue: str | None) -> Iterator[_Failure]:
+def _failures(
+    session: Session, told: Callable[[str], str | None], most: int, name: str | None, queue: str | None
+) -> Iterator[_Failure]:
     looked_through = most if name is queue is None else LOOKED_THROUGH
     for task, own, in_queue, kind, message, time, worker in session.read("failures", most, looked_through, name, queue):
-        yield _Failure(task, own, in_queue, kind or "", normalised(message or ""), as_utc(time), worker)
+        said = normalised(told(message or "") or "", kind or "")
+        yield _Failure(task, own, in_queue, kind or "", said, as_utc(time), worker)
 
 
-def normalised(message: str) -> str:
-    """Returns *message* without what differs between failures with one cause."""
-    return _VARIES.sub(lambda found: "'...'" if found["quoted"] else "#", message)
+def normalised(message: str, kind: str) -> str:
+    """Returns *message* without what differs between failures of a *kind* with one cause."""
+
+    def told(found: re.Match[str]) -> str:
+        if name := found["name"]:
+            return name if kind in _NAMING or name[0] == '"' else "'...'"
+        return "'...'" if found["quoted"] else "#"
+
+    return _VARIES.sub(told, message)
 
 
 def _group(

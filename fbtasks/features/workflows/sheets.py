@@ -14,9 +14,9 @@ from fbtasks.features.workflows.operations import ON_FAILURE, find, find_workflo
 from fbtasks.features.workflows.store import NodeRow
 from fbtasks.queue import results
 from fbtasks.queue.operations.tasks import retry
-from fbtasks.sheet import MOST, SHOWN, Act, Detail, Graph, Line, Node, Ref, Sheet, TaskRef, counted
+from fbtasks.sheet import MOST, SHOWN, Act, Detail, Graph, Line, Node, Private, Ref, Sheet, TaskRef, counted
 from fbtasks.states import State
-from fbtasks.system.showing import count, failure
+from fbtasks.system.showing import count
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -85,7 +85,7 @@ class WorkflowSheet(Sheet):
             {
                 "Step": TaskRef(each.id, each.name or ""),
                 "State": each.state,
-                "Why": failure(each.error_type, each.error_msg),
+                "Why": _why(each),
             }
             for each in tasks
             if each.state in ("failed", "cancelled")
@@ -158,5 +158,9 @@ def _node(node: NodeRow) -> Node:
         label=f"on failure: {label}" if node.runs == ON_FAILURE else label,
         state=State[node.state.upper()] if known else None,
         task=node.id if known else None,
-        detail=failure(node.error_type, node.error_msg),
+        detail=_why(node),
     )
+
+
+def _why(node: NodeRow) -> Private:
+    return Private(node.error_msg, node.error_type or "")

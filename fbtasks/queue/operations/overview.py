@@ -13,10 +13,9 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.queue.operations.queues import QueueRow, StatRow, described
 from fbtasks.queue.register import processes
+from fbtasks.sheet import MOST
 from fbtasks.tasks.call import WorkerRow
 
-MOST: Final = 1000
-"""Tasks that are counted in each state of a queue: where there are more, the count is one more than that."""
 _FRESH: Final = 1.0
 """Seconds for which one look serves all who ask."""
 
@@ -30,7 +29,7 @@ class Overview:
     queues: list[QueueRow]
     """Those that hold tasks, that a worker serves, or of which features have something to say, by their names.
 
-    A count above :data:`MOST` stands for more.
+    A count above :data:`fbtasks.sheet.MOST` stands for more.
     """
     workers: list[WorkerRow]
     counters: list[StatRow]
@@ -68,13 +67,14 @@ class Looks:
         self._database = database
         self._window = window
         self._lock = threading.Lock()
-        self._last: Overview | None = None
+        self.last: Overview | None = None
+        """The last one that was read."""
         self._until = 0.0
 
     def get(self) -> Overview:
         """Returns an overview that is at most a second old. While one is read others wait for it."""
         with self._lock:
-            if self._last is None or clock.monotonic() > self._until:
-                self._last = look(self._database, self._window)
+            if self.last is None or clock.monotonic() > self._until:
+                self.last = look(self._database, self._window)
                 self._until = clock.monotonic() + _FRESH
-            return self._last
+            return self.last

@@ -74,19 +74,27 @@ def stop(database: Database, names: Sequence[str]) -> list[str]:
     """Has workers end, which claim nothing more from their next heartbeat on and leave when what they run has ended.
 
     *names* are those of workers, or their ids. Returns the names of those that had not been told yet. Raises
-    :class:`ConfigurationError` for one that is not registered; then none is told.
+    :class:`ConfigurationError` for one that is not registered, and for the name of several that live and were not told
+    before; then none is told.
     """
 
     def work(session: Session) -> list[str]:
-        known = {text: each for each in processes.workers(session) for text in (each.name, str(each.id))}
+        rows = processes.workers(session)
+        known = {row.name: [each for each in rows if each.name == row.name and each.alive] or [row] for row in rows}
+        known |= {str(row.id): [row] for row in rows}
+        chosen: dict[int, str] = {}
         for name in names:
             if name not in known:
                 raise ConfigurationError(
                     f"there is no worker {name!r}.{did_you_mean(name, known)} They are in: fbtasks inspect workers"
                 )
-        chosen = [each for each in dict.fromkeys(known[name] for name in names) if not each.draining]
-        session.run(lambda t: [t.call("FBTASKS_OPERATOR.STOP_WORKER", each.id) for each in chosen])
-        return [each.name for each in chosen]
+            some = [each for each in known[name] if not each.draining]
+            if len(some) > 1:
+                which = ", ".join(f"{each.id} (pid {each.pid} at {each.host.partition('/')[0]})" for each in some)
+                raise ConfigurationError(f"{len(some)} workers are named {name!r}: {which}. Give an id instead.")
+            chosen |= {each.id: each.name for each in some}
+        session.run(lambda t: [t.call("FBTASKS_OPERATOR.STOP_WORKER", each) for each in chosen])
+        return [*chosen.values()]
 
     return database.use(work)
 

@@ -235,6 +235,7 @@ class JsonFormatter(logging.Formatter):
             "worker": self._worker,
             "pid": record.process,
             **_task_of(record),
+            "trace_id": getattr(record, "trace_id", None),
             **_span(),
             "traceback": _trace(record, self),
             "stack": record.stack_info,

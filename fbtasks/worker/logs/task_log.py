@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Final
 
 from fbtasks.system.showing import kind_of, shorten
@@ -19,6 +20,7 @@ from fbtasks.tasks.call import (
     crashes,
     is_last_crash,
 )
+from fbtasks.tasks.serialize import Payload, json_value
 from fbtasks.worker.logs import visible
 
 logger = logging.getLogger("fbtasks.worker")
@@ -27,6 +29,10 @@ LONGEST_LINE: Final = 500
 """Characters that the log has of an error's message; the middle of a longer one is left out."""
 LONGEST_TRACE: Final = 6_000
 """Characters that the log has of a traceback. The whole is in the database."""
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-.*")
+"""The header ``traceparent`` (https://www.w3.org/TR/trace-context/), with the id of the trace."""
+_HEADERS: Final = 16_384
+"""Bytes at the end of a payload in which that is looked for: headers come last."""
 
 
 def log_stale(finished: Finished, stands: int) -> None:
@@ -93,8 +99,20 @@ def _say(level: int, claim: Claim, text: str, *arguments: object, trace: str = "
     record = logger.makeRecord(logger.name, level, __file__, 0, f"Task %d (%s) {text}", arguments, None)
     task_id = claim.task_id or str(claim.id)
     record.__dict__ |= {"task_id": task_id, "task_name": claim.name, "task_try": claim.try_count + 1}
+    if (trace_id := _trace_of(claim)) is not None:
+        record.__dict__["trace_id"] = trace_id
     record.exc_text = shorten(trace.rstrip(), LONGEST_TRACE, "\n  ... (cut here) ...\n") or None
     logger.handle(record)
+
+
+def _trace_of(claim: Claim) -> str | None:
+    """The id of the trace in the headers of a call, which are read where it is in JSON and may have them."""
+    if claim.payload is None or claim.payload.rfind(b'"traceparent"', -_HEADERS) < 0:
+        return None
+    match json_value(Payload(claim.content_type, claim.payload)):
+        case [_, _, {"traceparent": str(header)}] if found := _TRACE.fullmatch(header):
+            return found[1]
+    return None
 
 
 def one_line(text: str) -> str:

@@ -18,7 +18,7 @@ from fbtasks.feature import Every
 from fbtasks.features.logs import duty, gathering, store
 from fbtasks.features.logs.operations import get_log
 from fbtasks.features.logs.store import Lines
-from fbtasks.sheet import Ref
+from fbtasks.sheet import Private, Ref
 from fbtasks.tasks.call import Said
 from fbtasks.testing import eager
 
@@ -283,7 +283,7 @@ def test_what_dashboards_show(own_app, kept, log):
     assert shown.of_task(first.id) == {"Log": Ref("logs", first.id, "1 line")}
     ((title, (row,)),) = shown.detail(first.id).tables.items()
     assert title.startswith("Try 1, ")
-    assert (row["Level"], row["Logger"], row["Line"]) == ("INFO", "shop", "one")
+    assert (row["Level"], row["Logger"], row["Line"]) == ("INFO", "shop", Private("one"))
     for key in (silent.id, "x", "9" * 30):
         assert shown.detail(key) is None
     assert "<pre>&lt;b&gt;\n  indented</pre>" in browser(own_app).get(f"/logs/{second.id}").text

@@ -13,6 +13,7 @@ import pytest
 from firebird.driver import ShutdownMethod, ShutdownMode, connect_server
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from support.dashboards import browser
 from support.draining import drain
 from support.forkserver import forkserver
 from support.registering import register
@@ -180,6 +181,23 @@ def test_a_database_that_does_not_answer(monkeypatch):
             assert sum(each.name == "fbtasks-metrics-look" for each in threading.enumerate()) == 1
             silent.close()
             wait_for_look()
+
+
+@pytest.mark.emptied
+def test_the_dashboard_serves_them_to_those_who_may_look(app, scraped, monkeypatch):
+    app.task(name="t", queue="mail")(lambda: 1).delay()
+    answer = browser(app).get("/metrics")
+    assert (answer.status_code, answer.content_type.partition(";")[0]) == (200, "text/plain")
+    found = {each.name: each.samples for each in text_string_to_metric_families(answer.text)}
+    assert found.keys() == scraped.families().keys()
+    assert found["fbtasks_queue_tasks"] == scraped.families()["fbtasks_queue_tasks"].samples
+    assert answer.headers["Content-Security-Policy"]
+    assert browser(app).get("/metrics.json").status_code == 404
+    assert browser(app, lambda *_: False).get("/metrics").status_code == 403
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with closing(FBTasks("test", app.settings.url.reveal())) as other:
+        answer = browser(other).get("/metrics")
+    assert (answer.status_code, "pip install &#39;fbtasks[metrics]&#39;" in answer.text) == (400, True)
 
 
 @pytest.mark.acceptance

@@ -91,6 +91,8 @@ def test_a_worker_serves_what_it_does(project, wait_for):
             assert value(found, f"fbtasks_worker_{name}_seconds_count", **of_task) == 2
             assert value(found, f"fbtasks_worker_{name}_seconds_count") == 4, "what did not run is not measured"
             assert 0 < value(found, f"fbtasks_worker_{name}_seconds_sum", **of_task) < 60
+        assert value(found, "fbtasks_worker_claim_seconds_count") >= 3
+        assert 0 < value(found, "fbtasks_worker_claim_seconds_sum") < 60
         assert value(found, "fbtasks_worker_slots") == 1
         assert not [each for each in found if each.name.endswith("_created")]
         app.send_task("waits")
@@ -115,7 +117,7 @@ def check_queries(exported):
     queries += [variable["query"] for variable in board["templating"]["list"]]
     page = (DOCS / "how-to" / "metrics.md").read_text()
     alerts = re.findall(r"expr: (?:\|\n)?(.*?)(?=\n +for:|\n +- alert|\n```)", page, re.DOTALL)
-    assert (len(queries), len(alerts)) == (17, 6)
+    assert (len(queries), len(alerts)) == (19, 6)
     labels = {}
     for each in exported:
         labels.setdefault(each.name, {"instance"}).update(each.labels)

@@ -9,7 +9,7 @@ from support.sql import execute, rows
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.schedules.ticking import in_words
-from fbtasks.sheet import Ref, TaskRef
+from fbtasks.sheet import Called, Private, Ref, TaskRef
 from fbtasks.testing import drain
 
 pytestmark = pytest.mark.emptied
@@ -33,7 +33,7 @@ def test_a_page_says_when_a_schedule_ticks(schedules):
     assert detail.line == schedules.lines()[HOSTILE]
     cells = detail.line.cells
     assert cells["Schedule"] == Ref("schedules", HOSTILE, HOSTILE)
-    assert (cells["When"], cells["Call"]) == ("30 2 * * mon-fri Europe/Berlin", "report(1)")
+    assert (cells["When"], cells["Call"]) == ("30 2 * * mon-fri Europe/Berlin", Called("report", [1], {}))
     assert detail.facts["In words"] == "At 02:30 on Monday through Friday (Europe/Berlin)"
     ticks = detail.tables["Next ticks"]
     assert [each["On its clock"].split()[2] for each in ticks] == ["02:30:00"] * 5
@@ -58,7 +58,7 @@ def test_why_a_schedule_does_not_tick_is_said(app, schedules):
     assert schedules.act("resume", "often") == "often: resumed."
     execute(app, "UPDATE QUEUE_SCHEDULE SET ERROR_MSG = 'the queue is full' WHERE NAME = 'often'")
     line = schedules.lines()["often"]
-    assert line.wrong == "it stands still: the queue is full"
+    assert line.wrong == Private("the queue is full", "it stands still")
     assert {"resume", "pause"} <= set(line.actions)
     execute(app, "UPDATE QUEUE_SCHEDULE SET ORPHANED = 1 WHERE NAME = 'often'")
     assert schedules.lines()["often"].wrong == "its app defines it no longer"
@@ -77,7 +77,9 @@ def test_the_last_tasks_of_a_schedule_are_shown(app, schedules):
     drain(app)
     runs = schedules.detail(HOSTILE).tables["Last runs"]
     assert [runs[0]["Task"], runs[-1]["Task"]] == [TaskRef(last, "report"), TaskRef(second, "report")]
-    assert {(each["State"], each["Error"]) for each in runs} == {("failed", "ZeroDivisionError: division by zero")}
+    assert {(each["State"], each["Error"]) for each in runs} == {
+        ("failed", Private("division by zero", "builtins.ZeroDivisionError"))
+    }
     spark = schedules.detail(HOSTILE).line.cells["Runs"]
     assert min(spark.values["failed"]) > 0
     assert (len(spark.values["failed"]), spark.values["succeeded"]) == (10, [0] * 10)
@@ -100,13 +102,15 @@ def test_a_tick_notes_its_task(app, schedules):
 
 def test_what_an_operator_says_of_a_schedule_is_set_and_reset(schedules):
     assert "reset" not in schedules.lines()["often"].actions
-    assert schedules.act("set-every", "often", every="2h") == "often: every 2 h, report()."
-    assert schedules.act("set-cron", "often", cron="@hourly", tz="Asia/Tokyo") == "often: @hourly Asia/Tokyo, report()."
-    assert schedules.act("set-call", "often", kwargs='{"n": 2}') == "often: @hourly Asia/Tokyo, report(n=2)."
+    assert schedules.act("set-every", "often", every="2h") == "often: every 2 h."
+    assert schedules.act("set-cron", "often", cron="@hourly", tz="Asia/Tokyo") == "often: @hourly Asia/Tokyo."
+    assert schedules.act("set-call", "often", kwargs='{"n": 2}') == "often: its arguments are set."
+    assert schedules.act("set-call", "often", args="[3]") == "often: its arguments are set."
     line = schedules.lines()["often"]
-    assert line.values == {"cron": "@hourly", "tz": "Asia/Tokyo", "every": "", "kwargs": '{"n": 2}'}
+    assert line.values == {"cron": "@hourly", "tz": "Asia/Tokyo", "every": ""}
+    assert line.cells["Call"] == Called("report", [3], {"n": 2}), "a field that is left empty keeps what there was"
     assert schedules.detail("often").facts["Set by operators"] == ["cron", "tz", "args"]
-    assert schedules.act("reset", "often") == "often: every 15 min, report()."
+    assert schedules.act("reset", "often") == "often: every 15 min."
     assert schedules.act("remove", "often") == "often: gone."
     assert "often" not in schedules.lines()
 
@@ -118,6 +122,7 @@ def test_what_an_operator_says_of_a_schedule_is_set_and_reset(schedules):
         ("set-cron", {"cron": "@daily", "tz": "Europe/Wien"}, "there is no tz 'Europe/Wien'"),
         ("set-cron", {"cron": " "}, "cron is empty: fill it in"),
         ("set-every", {"every": "soon"}, "every 'soon' must be seconds"),
+        ("set-call", {}, "args and kwargs are empty: fill in one of them"),
         ("set-call", {"args": "{}"}, "args '{}' must be a JSON list"),
         ("set-call", {"args": "[" * 100_000}, "args '\\[+.* is not JSON"),
     ],

@@ -11,7 +11,7 @@ from support.sql import execute, one, rows
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.sources import sheets
-from fbtasks.sheet import Ref, TaskRef
+from fbtasks.sheet import Private, Ref, TaskRef
 
 TABLE = 'CREATE TABLE "od<d>\'" (ID INTEGER NOT NULL PRIMARY KEY, KEY_ VARCHAR(20) NOT NULL)'
 NAME = '"od<d>\'"'
@@ -63,7 +63,7 @@ def test_a_subscription_is_shown_with_what_waits_and_with_its_lanes_that_stand_s
     failed = one(app, "SELECT ID FROM QUEUE_HISTORY WHERE STATE = 11")
     (lane,) = detail.tables["Lanes that stand still"]
     assert (lane["Failed task"], lane["Waiting"]) == (TaskRef(failed), 2)
-    assert lane["First"] == f"insert of {NAME[1:-1]}: KEY_='bad'"
+    assert lane["First"] == Private(f"insert of {NAME[1:-1]}: KEY_='bad'")
     of_task = sources.of_task(failed)
     assert of_task["Source"] == Ref("sources", line.key, f"change of {NAME[1:-1]} for {HOSTILE}")
     assert of_task["Made of"] == [lane["First"]]
@@ -118,12 +118,12 @@ def test_what_a_task_was_made_of_is_said(app, sources):
         app.raise_event("order.paid", number)
     drain(app)
     failed = dict(rows(app, "SELECT NAME, ID FROM QUEUE_HISTORY WHERE STATE = 11"))
-    assert sources.of_task(failed["polled"])["Made of"] == ["row of INBOX: ID=7"]
-    assert sources.of_task(failed["paid"])["Made of"] == ["event order.paid"] * 10
+    assert sources.of_task(failed["polled"])["Made of"] == [Private("row of INBOX: ID=7")]
+    assert sources.of_task(failed["paid"])["Made of"] == [Private("event order.paid")] * 10
     assert {line.cells["Kind"]: line.cells["Waiting"] for line in sources.lines().values()} == {
         "poll": None,
         "event": 0,
     }
     execute(app, "UPDATE QUEUE_HISTORY SET PAYLOAD = '[[{\"x\": 1}, {' WHERE ID = ?", failed["paid"])
     (said,) = sources.of_task(failed["paid"])["Made of"]
-    assert said.startswith("it cannot be read: ")
+    assert said.text.startswith("it cannot be read: ")

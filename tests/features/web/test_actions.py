@@ -95,13 +95,48 @@ def test_all_that_a_search_finds_as_the_reader_was_asked(app, client, fail, monk
     assert "Retry: 5 tasks of 5." in done.text
     assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == [(number,) for number in more]
     lines = rows(app, AUDIT)
-    assert lines == [("ann", "retry", "state:failed", f"5 tasks, {ids[0]} to {ids[4]}")]
+    assert lines == [("ann", "retry", "tasks state:failed", f"5 tasks, {ids[0]} to {ids[4]}")]
     assert "Cancel: 5 tasks of 5." in said(client, post(client, "/bulk/cancel?q=state:waiting")).text
     assert "Discard: 6 tasks of 6." in said(client, post(client, "/bulk/discard?q=")).text
     assert (
         one(app, "SELECT (SELECT COUNT(*) FROM QUEUE_TASK) + (SELECT COUNT(*) FROM QUEUE_HISTORY) FROM RDB$DATABASE")
         == 0
     )
+
+
+def test_tasks_that_are_ticked(app, client, fail):
+    ids = fail(*range(4))
+    shown = page(client, "/tasks?q=state:failed")
+    ticks = [facts for tag, facts in shown.tags if facts.get("name") == "id"]
+    assert sorted(int(each["value"]) for each in ticks) == ids
+    assert ticks[0]["aria-label"] == f"Task {ticks[0]['value']}"
+    path = f"/bulk/retry?q=state:failed&after=9.9&id={ids[1]}&id={ids[3]}&id=99"
+    asked = page(client, path)
+    assert "Put 2 tasks back into their queues?" in asked.text
+    (form,) = [each for each in asked.forms if each.get("class") == "ask"]
+    assert form["fields"]["ids"] == f"{ids[1]},{ids[3]}"
+    answer = post(client, path, ids=",".join(map(str, ids)))  # more than are ticked
+    assert answer.headers["Location"].startswith("/tasks?q=state:failed&after=9.9&said=Retry")
+    assert rows(app, "SELECT ID FROM QUEUE_HISTORY ORDER BY ID") == [(ids[0],), (ids[2],)]
+    what = f"tasks {ids[1]}, {ids[3]}"
+    assert rows(app, AUDIT) == [("ann", "retry", what, f"2 tasks, {ids[1]} to {ids[3]}")]
+    for each in ("x", "", "-1", "9" * 19):
+        assert f"id={each} must be the numbers of 500 tasks or fewer" in page(client, f"/bulk/discard?id={each}").text
+    assert client.post(path + "".join(f"&id={n}" for n in range(500)), headers=SAME).status_code == 400
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
+
+
+def test_ticked_tasks_need_the_right_of_their_queue(app):
+    ids = [app.task(name=queue, queue=queue)(print).delay().id for queue in ("mail", "sms")]
+    client = browser(app, lambda request, action, queue: action == "look" or queue == "mail")
+    assert client.get("/tasks?q=state:ready").text.count('name="id"') == 0
+    assert client.get("/tasks?q=state:ready+queue:mail").text.count('name="id"') == 1
+    for ticked in ([ids[1]], ids):
+        path = "/bulk/cancel?q=state:ready+queue:mail" + "".join(f"&id={each}" for each in ticked)
+        assert (client.get(path).status_code, post(client, path).status_code) == (403, 403)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 2
+    assert post(client, f"/bulk/cancel?q=&id={ids[0]}").status_code == 303
+    assert rows(app, "SELECT ID FROM QUEUE_TASK") == [(int(ids[1]),)]
 
 
 def test_a_group_of_failures_is_put_back_at_a_pace(app, client, fail, monkeypatch):

@@ -8,6 +8,7 @@ from support.sql import execute, page_fetches
 from support.variants import slow
 
 from fbtasks.features.web import search, store
+from fbtasks.features.web.showing import REDACTED, Arguments
 
 FEW = 1_000
 PART = 50_000
@@ -67,18 +68,22 @@ DEEP = {"": (AT, 0), "state:failed": (AT, 0), "state:ready": (0, AT, 0), "state:
 
 def asked(app, session):
     """What is asked, by names."""
+    shown = Arguments(app, REDACTED, hidden=False)
     for line in LINES:
-        yield line, lambda line=line: search.page(app.database, session, search.parse(line))
+        yield line, lambda line=line: search.page(app.database, session, search.parse(line), shown)
     for line, key in DEEP.items():
         cursor = ".".join(map(str, key))
         yield (
             f"{line} from {cursor}",
-            lambda line=line, at=cursor: search.page(app.database, session, search.parse(line), at),
+            lambda line=line, at=cursor: search.page(app.database, session, search.parse(line), shown, at),
         )
     now = datetime.now(UTC)
-    yield "failure groups", lambda: store.failure_groups(session, 100)
-    yield "those of a name", lambda: store.failure_groups(session, 100, name="task1")
-    yield "ids of a group", lambda: store.group_ids(session, store.failure_groups(session, 1).rows[0].key, 50)
+    yield "failure groups", lambda: store.failure_groups(session, shown.told, 100)
+    yield "those of a name", lambda: store.failure_groups(session, shown.told, 100, name="task1")
+    yield (
+        "ids of a group",
+        lambda: store.group_ids(session, shown.told, store.failure_groups(session, shown.told, 1).rows[0].key, 50),
+    )
     yield "tries", lambda: store.tries(session, 1)
     yield "a series", lambda: store.series(session, now - timedelta(hours=1), now, 60)
     yield "a series of a queue", lambda: store.series(session, now - timedelta(hours=1), now, 60, queue="q1")

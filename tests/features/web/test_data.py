@@ -236,13 +236,13 @@ def test_a_failure_has_the_version_of_its_worker_or_those_of_its_queue_then(app,
 
     fails.delay(1)
     drain(app)
-    put = "INSERT INTO QUEUE_VERSION (QUEUE, AT_TIME, WRITER, VERSIONS) VALUES ('default', DATEADD(? MINUTE TO {}), 1, ?)"
+    put = f"INSERT INTO QUEUE_VERSION VALUES ('default', DATEADD(? MINUTE TO {NOW}), 1, ?)"
     for minutes, version in ((-2, "1.0"), (-1, "1.1"), (1, "1.2")):
-        execute(app, put.format(NOW), minutes, version)
+        execute(app, put, minutes, version)
     execute(app, "UPDATE QUEUE_HISTORY SET WORKER = 'here'")
 
     def versions():
-        (group,) = store.failure_groups(session).rows
+        (group,) = store.failure_groups(session, str).rows
         return group.versions
 
     assert versions() == ("1.1", "1.1")
@@ -267,7 +267,7 @@ def test_failures_with_one_cause_are_one_group(app, session):
     app.task(name="other", max_retries=0)(fails).delay(1)
     ids = [int(each.id) for each in task.delay_many([(n,) for n in range(5)])]
     drain(app)
-    groups = store.failure_groups(session)
+    groups = store.failure_groups(session, str)
     assert (groups.looked_at, [(each.name, each.count) for each in groups.rows]) == (
         6, [("fails", 3), ("fails", 2), ("other", 1)],
     )  # fmt: skip
@@ -276,10 +276,52 @@ def test_failures_with_one_cause_are_one_group(app, session):
     assert (first.error_type, second.error_type) == ("builtins.ValueError", "builtins.KeyError")
     assert sorted(first.ids) == ids[:3]
     assert groups.until <= first.first <= first.last
-    assert store.failure_groups(session, name="other").rows[0].key not in (first.key, second.key)
-    assert store.failure_groups(session, most=1).looked_at == 1
-    assert sorted(store.group_ids(session, first.key, 10)) == ids[:3]
-    assert len(store.group_ids(session, first.key, 2)) == 2
+    assert store.failure_groups(session, str, name="other").rows[0].key not in (first.key, second.key)
+    assert store.failure_groups(session, str, most=1).looked_at == 1
+    assert sorted(store.group_ids(session, str, first.key, 10)) == ids[:3]
+    assert len(store.group_ids(session, str, first.key, 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "normalised"),
+    [
+        (["order 4711 took 30.25 s", "order 12 took 31 s"], "order # took # s"),
+        (["mailbox ann.berg+x@example.com is full", "mailbox bob@mail.example.org is full"], "mailbox # is full"),
+        (
+            ["no 1c9a3bfe-11d2-4b6e-9a51-0242ac120002 at 0x7f3e1b2a", "no DEADBEEF-11d2-4b6e-9a51-0242ac120002 at 0x1"],
+            "no # at #",
+        ),
+        (["token 01ARZ3NDEKTSV4RRFFQ69G5FAV of a1b2c3d4e", "token sk9aB3dE5fG7hJ1kL3 of 1234567f"], "token # of #"),
+        (
+            [
+                "[Errno 2] No such file or directory: '/srv/in/ann/prices.csv'",
+                "[Errno 2] No such file or directory: 'x y'",
+            ],
+            "[Errno #] No such file or directory: '...'",
+        ),
+        (["cannot read /srv/in/ann/prices.csv: empty", r"cannot read C:\in\bob\a.csv: empty"], "cannot read #: empty"),
+        (["404 for url: https://api.example.com/orders/ann?x=1", "404 for url: http://10.0.0.7:80/"], "# for url: #"),
+        (
+            ["refused: state='open', who=\"Ann B\"", "refused: state='shut', who=\"bob\""],
+            "refused: state='...', who='...'",
+        ),
+        (["no customer 'ann'", "no customer 'bob'"], "no customer '...'"),
+        (['violation of UNIQUE KEY constraint "ORDERS_PK"'], 'violation of UNIQUE KEY constraint "ORDERS_PK"'),
+        (
+            ["can't decide and/or don't know text/html of Bob's facade"],
+            "can't decide and/or don't know text/html of Bob's facade",
+        ),
+    ],
+)
+def test_what_differs_between_messages_of_one_failure(messages, normalised):
+    assert {store.normalised(each, "builtins.ValueError") for each in messages} == {normalised}
+
+
+@pytest.mark.parametrize(
+    ("error", "message"), [(AttributeError, "'NoneType' object has no attribute 'price'"), (KeyError, "'customer'")]
+)
+def test_names_in_a_program_tell_failures_apart(error, message):
+    assert store.normalised(message, f"builtins.{error.__name__}") == message
 
 
 def test_the_audit_has_one_line_for_an_operation_however_often_it_is_tried(app, session):

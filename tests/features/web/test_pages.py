@@ -113,6 +113,34 @@ def test_a_task_with_all_that_is_known_of_it(shop):
     assert "no worker serves its queue mail" in page(client, f"/tasks/{shop.waiting}").text
 
 
+def test_tries_are_on_the_timeline_of_their_task(app):
+    tried = []
+
+    def fails_first():
+        tried.append(1)
+        return 1 // (len(tried) - 1)
+
+    task = app.task(name="again", max_retries=1, default_retry_delay=0, autoretry_for=(Exception,))(fails_first)
+    number = task.delay().id
+    drain(app)
+    execute(app, "UPDATE QUEUE_TRY SET START_TIME = DATEADD(-2 SECOND TO END_TIME)")
+    client = browser(app)
+    kinds = [part[0] for part in client.get(f"/tasks/{number}.json").json["timeline"]]
+    assert [each for each in kinds if each != "waited"] == ["retry", "succeeded"]
+    shown = page(client, f"/tasks/{number}")
+    assert "retry 2 s" in shown.text
+    assert "retry" in [facts.get("class") for tag, facts in shown.tags if tag == "rect"]
+
+
+def test_a_worker_and_what_it_runs(app, claim):
+    app.task(name="shop.send")(print).delay()
+    number = register(app, name="w")
+    claim(worker=number)
+    text = page(browser(app), f"/workers/{number}").text
+    assert "Runs now ID Name Queue When Took Tries Error" in text
+    assert "shop.send" in text
+
+
 def test_a_pickle_is_shown_by_its_size(app):
     class Bomb:
         def __reduce__(self):
@@ -166,6 +194,31 @@ def test_pages_of_a_list_have_each_task_once(app):
     assert sorted(seen) == list(range(1, 121))
 
 
+def test_a_search_is_narrowed_by_links(shop):
+    client = browser(shop)
+    assert "/tasks?q=state:ready" in page(client, "/tasks?q=id:1").links
+    found = client.get("/tasks?q=state:ready+queue:mail")
+    assert "ready <small>2</small>" in found.text
+    shown = page(client, "/tasks?q=state:ready+queue:mail")
+    for query in (
+        "state:running+queue:mail",
+        "state:ready+queue:default",
+        "state:ready",  # takes the queue away
+        "state:ready+queue:mail+name:shop.send",
+        "queue:mail+why:limit",
+        "state:ready+queue:mail+since:24h",
+    ):
+        assert f"/tasks?q={query}" in shown.links
+        assert client.get(f"/tasks?q={query}").status_code == 200, query
+    assert "<small>" not in client.get("/tasks?q=state:ready+name:shop.*").text  # counts would be those of all names
+    offered = [facts["value"] for tag, facts in shown.tags if tag == "option" and ":" in facts["value"]]
+    assert {"state:held", "queue:mail", "name:shop.send", "why:paused", "error:"} <= {*offered}
+    assert f'name:"{NAME}"' in offered or f"name:{NAME}" in offered
+    assert '<option value="name:&lt;/title&gt;' in found.text
+    parts = [page(client, path) for path in ("/audit", "/nix")]
+    assert all("state:held" in [facts.get("value") for tag, facts in each.tags if tag == "option"] for each in parts)
+
+
 def test_what_was_searched_for_wrongly(app):
     answer = browser(app).get("/tasks?q=stat:failed")
     assert answer.status_code == 400
@@ -203,12 +256,14 @@ def test_counters_become_charts(app):
     assert (found["backlog"][-1]["held"], found["backlog"][-1]["slots"]) == (3, 8)
     assert [each["versions"] for each in found["versions"]] == ["2.1"]
     shown = page(browser(app), "/queues/mail")
-    assert "version 2.1" in shown.text and "2.0" not in shown.text
+    assert "version 2.1" in shown.text
+    assert "2.0" not in shown.text
     assert len([facts for _, facts in shown.tags if facts.get("class") == "mark"]) == 5
     bars = [facts["class"] for tag, facts in shown.tags if tag == "rect" and facts["class"] != "hover"]
     assert set(bars) == {"succeeded", "failed"}
     assert {"line p50", "line p95", "line ready"} <= {facts.get("class") for tag, facts in shown.tags if tag == "path"}
     assert "/tasks?q=queue:mail+name:shop.send" in shown.links
+    assert "1 100.0 %" in shown.text
 
 
 def test_lists_of_queues_have_the_last_hour_of_each(app):
@@ -233,6 +288,7 @@ def test_lists_of_queues_have_the_last_hour_of_each(app):
         shown = page(client, path)
         assert [facts.get("role") for tag, facts in shown.tags if facts.get("class") == "spark"] == ["img"]
         assert re.search(r"by three minutes succeeded: [0 ]+ 4 [0 ]+ 1 (0 )*failed: [0 ]+ 1 ", shown.text)
+        assert "1 16.7 %" in shown.text
 
 
 def test_lines_end_where_there_is_no_value():

@@ -13,6 +13,7 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.features.web import lanes, search
 from fbtasks.features.web.query import Query
 from fbtasks.features.web.search import parse
+from fbtasks.features.web.showing import Arguments
 from fbtasks.queue import tasks
 from fbtasks.queue.operations import pausing
 from fbtasks.states import State
@@ -90,7 +91,7 @@ def walk(app, line, most):
     found, cursor, pages = [], None, 0
     with app.database.session() as session:
         while True:
-            page = search.page(app.database, session, parse(line), cursor, most)
+            page = search.page(app.database, session, parse(line), Arguments(app, (), hidden=False), cursor, most)
             assert len(page.rows) <= most
             assert page.next is not None or not page.more
             found += [row.id for row in page.rows]
@@ -146,25 +147,27 @@ def test_a_bounded_look_says_how_far_it_came(app, session, monkeypatch):
     monkeypatch.setattr(search, "LOOKS", 10)
     app.task(name="t")(lambda: 1).delay_many([()] * 30)
     drain(app)
-    page = search.page(app.database, session, parse("state:succeeded name:none"), None, 5)
+    page = search.page(
+        app.database, session, parse("state:succeeded name:none"), Arguments(app, (), hidden=False), None, 5
+    )
     assert (page.rows, page.more) == ([], False)
     (tenth,) = rows(app, "SELECT FIRST 1 SKIP 9 FINISH_TIME, ID FROM QUEUE_HISTORY ORDER BY FINISH_TIME DESC, ID DESC")
     assert page.searched_to == tenth[0].replace(tzinfo=UTC)
     assert page.next.endswith(f".{tenth[1]}")
-    page = search.page(app.database, session, parse("name:t"), None, 5)
+    page = search.page(app.database, session, parse("name:t"), Arguments(app, (), hidden=False), None, 5)
     assert (len(page.rows), page.more, page.searched_to) == (5, True, None)
 
 
 @pytest.mark.parametrize("cursor", ["", "1", "1.2.3", "a.b", "1.2;DROP", f"{10**17}.1", f"-{10**17}.1"])
 def test_a_cursor_of_another_list_is_refused(app, session, cursor):
     with pytest.raises(ConfigurationError, match=r"begin with the first (one|page)\.$"):
-        search.page(app.database, session, parse("state:failed"), cursor)
+        search.page(app.database, session, parse("state:failed"), Arguments(app, (), hidden=False), cursor)
 
 
 def found(app, line):
     """The names of the tasks that a line finds."""
     with app.database.session() as session:
-        page = search.page(app.database, session, parse(line))
+        page = search.page(app.database, session, parse(line), Arguments(app, (), hidden=False))
         assert page.next is None
         return sorted(row.name for row in page.rows)
 
@@ -176,6 +179,7 @@ def test_qualifiers_and_words(app):
 
     app.task(name="shop.bill", queue="bills")(lambda order: order).delay({"id": 4711, "lines": [{"sku": "ä 1"}]})
     app.task(name="shopxbill", queue="bills")(lambda order: order).delay("x" * 3000)
+    app.task(name="shop.many", queue="many")(lambda one, *others: None).delay("first", "second", "third")
     mail.delay("ann@example.org", 17, zip="1010", flag=True)
     mail.apply_async(("bob@example.org",), {"number": 0}, task_id="order-17")
     drain(app)
@@ -184,7 +188,7 @@ def test_qualifiers_and_words(app):
     mails = ["shop.mail", "shop.mail"]
     for line, names in {
         "state:failed": mails,
-        "name:shop.*": ["shop.bill", *mails],
+        "name:shop.*": ["shop.bill", *mails, "shop.many"],
         "name:shop.bill": ["shop.bill"],
         "name:shop_bill": [],
         "queue:bills state:succeeded": ["shop.bill", "shopxbill"],
@@ -192,9 +196,9 @@ def test_qualifiers_and_words(app):
         'error:"mail SERVER"': ["shop.mail"],
         "100% load": ["shop.mail"],
         "BILL": ["shop.bill", "shopxbill"],
-        f'worker:"{worker}"': ["shop.bill", *mails, "shopxbill"],
+        f'worker:"{worker}"': ["shop.bill", *mails, "shop.many", "shopxbill"],
         "worker:nobody*": [],
-        "since:1h": ["shop.bill", *mails, "shopxbill"],
+        "since:1h": ["shop.bill", *mails, "shop.many", "shopxbill"],
         "until:1h": [],
         f"id:{number}": ["shop.bill"],
         "id:order-17": ["shop.mail"],
@@ -202,6 +206,7 @@ def test_qualifiers_and_words(app):
         "arg.number:17": ["shop.mail"],
         "arg.1:17": ["shop.mail"],
         "arg.number:0": ["shop.mail"],
+        "arg.0:first arg.2:third": ["shop.many"],
         "arg.number:1": [],
         "arg.zip:1010 arg.flag:true": ["shop.mail"],
         "arg.order.id:4711": ["shop.bill"],
@@ -258,5 +263,5 @@ def test_why_tasks_wait(app, session, claim, end, monkeypatch):
         "state:held": ["limited", "ordered"],
     }.items():
         assert found(app, line) == names, line
-    page = search.page(app.database, session, parse("state:held queue:limited"))
+    page = search.page(app.database, session, parse("state:held queue:limited"), Arguments(app, (), hidden=False))
     assert [(row.state, row.waits_for) for row in page.rows] == [(State.HELD, ["sms"])]

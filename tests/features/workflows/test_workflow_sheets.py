@@ -8,7 +8,7 @@ from support.steps import Steps
 
 from fbtasks import chain, group
 from fbtasks.features.workflows import sheets
-from fbtasks.sheet import Ref, TaskRef
+from fbtasks.sheet import Private, Ref, TaskRef
 from fbtasks.states import State
 
 pytestmark = pytest.mark.emptied
@@ -66,16 +66,16 @@ def test_the_steps_are_a_graph(app, steps, workflows):
         nodes = {node.id: node for node in graph.nodes}
         assert (nodes[head].label, nodes[head].state, nodes[head].task) == ("add", State.SUCCEEDED, head)
         assert (nodes[ends].state, nodes[ends].task, nodes[ends].detail) == (None, None, "failed")
-        assert nodes[members[1]].detail == "ValueError: boom"
+        assert nodes[members[1]].detail == Private("boom", "builtins.ValueError")
         assert graph.left_out == 0
     (first, second) = workflows.detail(end.id).tables["Failed and cancelled steps"]
     assert (second["Step"], second["State"], second["Why"]) == (
         TaskRef(members[1], "boom"),
         "failed",
-        "ValueError: boom",
+        Private("boom", "builtins.ValueError"),
     )
     assert first["Step"] == TaskRef(body, "total")
-    assert first["Why"] == f"ChordError: task {members[1]} (boom) failed: ValueError: boom"
+    assert first["Why"] == Private(f"task {members[1]} (boom) failed: ValueError: boom", "fbtasks.errors.ChordError")
 
 
 def test_a_task_is_shown_with_its_workflow(app, steps, workflows):

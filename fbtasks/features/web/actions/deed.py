@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from werkzeug.exceptions import Forbidden
 from werkzeug.wrappers import Response
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
 
 Values = Mapping[str, str]
+OF_CALL: Final = ("args", "kwargs")
+"""Kinds of fields with arguments of a call, of which the audit has no values."""
 
 
 class Button(NamedTuple):
@@ -48,7 +50,7 @@ class Deed:
     """The question before it is done."""
     fields: Sequence[Field] = ()
     said: Callable[[Values], str] | None = None
-    """What the audit has of the values; None: all of them."""
+    """What the audit has of the values; None: all of them but arguments."""
     harms: bool = False
     hidden: Sequence[tuple[str, str]] = ()
     """What the form has beside its fields."""
@@ -67,14 +69,15 @@ def perform(context: Context, deed: Deed) -> Response:
         )  # fmt: skip
     context.options.seal.check_post(context.request, context.who)
     values = {each.name: context.request.form.get(each.name, "").strip() for each in deed.fields}
-    said = _said(values) if deed.said is None else deed.said(values)
+    said = _said(deed.fields, values) if deed.said is None else deed.said(values)
     with _noting(context, deed.action, deed.what, said):
         done = deed.do(values)
     return context.redirect(deed.back, done)
 
 
-def _said(values: Values) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items() if value)
+def _said(fields: Sequence[Field], values: Values) -> str:
+    given = [each for each in fields if values[each.name]]
+    return ", ".join(each.name if each.kind in OF_CALL else f"{each.name}={values[each.name]}" for each in given)
 
 
 @contextmanager

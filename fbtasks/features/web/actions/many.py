@@ -1,4 +1,4 @@
-"""Actions on all tasks that a search finds, and on groups of failures."""
+"""Actions on tasks of a search, ticked ones or all, and on groups of failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.features.web import search, store
 from fbtasks.features.web.actions.deed import Button, Deed, Values, perform
 from fbtasks.features.web.actions.one import ON_TASK
+from fbtasks.features.web.showing import SEARCH
 from fbtasks.firebird.session import Transaction
+from fbtasks.queue import results
 from fbtasks.sheet import Field
 from fbtasks.states import State
 from fbtasks.system.showing import count
@@ -65,10 +67,10 @@ ON_MANY: Final[Mapping[str, BulkAct]] = {
 PACE: Final = Field(name="pace", label="how many a minute may begin (empty: all at once)", kind="number")
 
 
-def bulk_buttons(context: Context, query: str, rows: Sequence[TaskRow]) -> list[Button]:
-    """Returns what can be done with all tasks that the search finds, of which *rows* are some."""
+def bulk_buttons(context: Context, rows: Sequence[TaskRow]) -> list[Button]:
+    """Returns what can be done with tasks that the search finds, of which *rows* are some."""
     return [
-        Button(f"{act.label} all", context.url("do_bulk", action=name, q=query), asks=True, harms=name != "retry")
+        Button(act.label, context.url("do_bulk", action=name), asks=True, harms=name != "retry")
         for name, act in ON_MANY.items()
         if any(row.state in ON_TASK[name].states or (name == "cancel" and row.state is State.RUNNING) for row in rows)
         and context.may(name, _queue_of(rows))
@@ -96,6 +98,12 @@ def parse(context: Context, text: str) -> Query:
     Nobody may find out what is not shown by searching for it.
     """
     query, payloads = search.parse(text), context.options.arguments
+    if payloads.hidden and (query.error or query.words):
+        given = f"error:{query.error}" if query.error else query.words[0]
+        raise ConfigurationError(
+            f"{given!r:.80} would be looked for in messages of errors, which are not shown here: leave it out. A name "
+            "of a task is found by name:, with * for any text."
+        )
     for path, _ in query.arg:
         if payloads.hidden or any(payloads.is_secret(part) for part in path.split(".")):
             raise ConfigurationError(f"arg.{path} is not shown here, and so cannot be searched for: leave it out.")
@@ -103,12 +111,33 @@ def parse(context: Context, text: str) -> Query:
 
 
 def bulk(context: Context, action: str) -> Response:
-    """``/bulk/ACTION?q=``."""
-    query = parse(context, context.request.args.get("q", ""))
-    found, whole = _search(context, query)
-    back = context.url("tasks", q=str(query))
-    ids = [row.id for row in found]
-    return _many(context, action, str(query) or "all tasks", ids, back, whole=whole, queue=_queue_of(found))
+    """``/bulk/ACTION?q=&id=``: on the tasks with these ids; without any on all that the search finds."""
+    args = context.request.args
+    query, ticked = parse(context, args.get("q", "")), args.getlist("id")
+    if ticked:
+        found, whole = _ticked(context, ticked), True
+        what = f"tasks {', '.join(str(row.id) for row in found)}"
+        back = context.url("tasks", q=str(query), after=args.get("after"))
+    else:
+        found, whole = _search(context, query)
+        what = f"{SEARCH}{query}" if str(query) else "all tasks"
+        back = context.url("tasks", q=str(query))
+    return _many(context, action, what, [row.id for row in found], back, whole=whole, queue=_queue_of(found))
+
+
+def _ticked(context: Context, ids: Sequence[str]) -> list[TaskRow]:
+    """Returns those of these tasks that there are."""
+    if len(ids) > BATCH or not all(each.isdecimal() and len(each) < 19 for each in ids):
+        raise ConfigurationError(
+            f"id={','.join(ids):.80} must be the numbers of {BATCH} tasks or fewer: tick them again."
+        )
+    numbers = [int(each) for each in ids]
+
+    def read(session: Session) -> list[TaskRow]:
+        found = results.find_all(session, numbers, live=True) | results.find_all(session, numbers, live=False)
+        return [found[number] for number in sorted(found)]
+
+    return context.database.use(read)
 
 
 def _search(context: Context, query: Query) -> tuple[list[TaskRow], bool]:
@@ -118,7 +147,7 @@ def _search(context: Context, query: Query) -> tuple[list[TaskRow], bool]:
         found: list[TaskRow] = []
         cursor: str | None = None
         for _ in range(LOOKS):
-            page = search.page(context.database, session, query, cursor, BATCH)
+            page = search.page(context.database, session, query, context.options.arguments, cursor, BATCH)
             found += page.rows
             cursor = page.next
             if cursor is None or len(found) >= MOST:
@@ -135,7 +164,8 @@ def failure(context: Context, group: str, action: str) -> Response:
     found = next((each for each in groups(context).rows if each.key == group), None)
     if found is None:
         raise NotFound("None of the newest failures is of this group any more.")
-    ids = context.database.use(lambda session: store.group_ids(session, group, MOST))
+    told = context.options.arguments.told
+    ids = context.database.use(lambda session: store.group_ids(session, told, group, MOST))
     what = f"failures of {found.name}: {found.error_type}"
     back = context.url("failures")
     return _many(context, action, what, ids, back, whole=len(ids) < MOST)

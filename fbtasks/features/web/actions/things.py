@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
-from fbtasks.features.web.actions.deed import Button, Deed, perform
+from fbtasks.features.web.actions.deed import OF_CALL, Button, Deed, perform
 from fbtasks.queue.operations import pausing, queues, workers
 from fbtasks.queue.results import QueueRow
-from fbtasks.sheet import Act, Line, Sheet
+from fbtasks.sheet import Act, Called, Field, Line, Sheet
 from fbtasks.system.showing import count, sentence
 from fbtasks.tasks.call import WorkerRow
 
@@ -123,8 +124,18 @@ def line(context: Context, sheet: str, line: str, action: str) -> Response:
         label=act.label,
         back=context.url("line", sheet=sheet, line=line),
         ask=act.ask.replace("{key}", line),
-        fields=[replace(each, value=detail.line.values.get(each.name, each.value)) for each in act.fields],
+        fields=[replace(each, value=_value(context, each, detail.line)) for each in act.fields],
         do=lambda values: sentence(act.do(context.app, line, values)),
         harms=bool(act.ask),
     )
     return perform(context, deed)
+
+
+def _value(context: Context, field: Field, line: Line) -> str:
+    """Returns what a field is filled in with."""
+    if field.kind not in OF_CALL:
+        return line.values.get(field.name, field.value)
+    call = next((each for each in line.cells.values() if isinstance(each, Called)), None)
+    if call is None or (value := getattr(call, field.kind)) is None or context.options.arguments.hides_call(call):
+        return ""
+    return json.dumps(value, ensure_ascii=False)

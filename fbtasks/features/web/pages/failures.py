@@ -22,7 +22,9 @@ def groups(context: Context, queue: str | None = None, name: str | None = None) 
     return context.dashboard.kept(
         ("failures", queue, name),
         2.0,
-        lambda: context.database.use(lambda session: store.failure_groups(session, queue=queue, name=name)),
+        lambda: context.database.use(
+            lambda session: store.failure_groups(session, context.options.arguments.told, queue=queue, name=name)
+        ),
     )
 
 

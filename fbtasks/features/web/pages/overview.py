@@ -13,6 +13,7 @@ from fbtasks.queue.results import Filter
 from fbtasks.states import State
 
 if TYPE_CHECKING:
+    from fbtasks.feature import Problem
     from fbtasks.features.web.context import Context
 
 
@@ -31,8 +32,13 @@ def show(context: Context) -> Response:
         workers=len(alive),
         running=sum(worker.running for worker in alive),
         slots=sum(worker.concurrency for worker in alive),
-        findings=[*map(str, health.wrong())],
-        remarks=[str(remark) for remark in health.remarks],
+        findings=[_finding(context, each) for each in health.wrong()],
+        remarks=[_finding(context, each) for each in health.remarks],
         failures=database.use(lambda session: list(results.listing(session, State.FAILED, Filter(limit=8)))),
         **past(context),
     )
+
+
+def _finding(context: Context, problem: Problem) -> str:
+    told = context.options.arguments.told(problem.private)
+    return str(problem).replace(problem.private, told) if told else str(problem)

@@ -27,6 +27,8 @@ def sheet_of(context: Context, name: str) -> Sheet:
 def listing(context: Context, sheet: str) -> Response:
     """``/SHEET``."""
     found = sheet_of(context, sheet)
+    if not context.as_json and (served := found.served) is not None:
+        return Response.from_app(served, context.request.environ, buffered=True)
     if not found.title:
         raise NotFound("There is no such list.")
     after = context.request.args.get("after")

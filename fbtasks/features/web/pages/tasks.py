@@ -11,10 +11,11 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.features.web import search, store
 from fbtasks.features.web.actions.many import bulk_buttons, parse
 from fbtasks.features.web.actions.one import task_buttons
-from fbtasks.features.web.showing import links_of, named
+from fbtasks.features.web.query import Query
+from fbtasks.features.web.showing import links_of
 from fbtasks.features.web.store import Try
 from fbtasks.queue.operations.tasks import get_task
-from fbtasks.sheet import TaskRef
+from fbtasks.sheet import Private, TaskRef
 from fbtasks.states import State
 from fbtasks.tasks.call import TaskRow
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fbtasks.firebird.session import Session
 
 PAGE: Final = 50
+COUNTED: Final = ("waiting", *(each.name.lower() for each in State if each.live))
 
 
 def listing(context: Context) -> Response:
@@ -31,11 +33,24 @@ def listing(context: Context) -> Response:
     try:
         query = parse(context, text)
         cursor = context.request.args.get("after")
-        page = database.use(lambda session: search.page(database, session, query, cursor, PAGE))
+        page = database.use(
+            lambda session: search.page(database, session, query, context.options.arguments, cursor, PAGE)
+        )
     except ConfigurationError as error:
-        return context.page("tasks.html", "Tasks", 400, q=text, problem=str(error), page=None, buttons=[])
-    buttons = bulk_buttons(context, str(query), page.rows)
-    return context.page("tasks.html", "Tasks", q=str(query), problem="", page=page, buttons=buttons)
+        return context.page("tasks.html", "Tasks", 400, q=text, problem=str(error), counts={}, page=None)
+    context.query, context.names = query, {*context.app.tasks, *(row.name for row in page.rows)}
+    return context.page(
+        "tasks.html", "Tasks", q=str(query), problem="", counts=_counts(context, query), page=page,
+        buttons=bulk_buttons(context, page.rows),
+    )  # fmt: skip
+
+
+def _counts(context: Context, query: Query) -> dict[str, int]:
+    """Returns how many tasks are in each state; none where a query asks for more than a state and a queue."""
+    if query != Query(state=query.state, queue=query.queue):
+        return {}
+    rows = [row for row in context.dashboard.looks.get().queues if query.queue in ("", row.queue)]
+    return {name: sum(getattr(row, name) for row in rows) for name in COUNTED}
 
 
 def show(context: Context, id: str) -> Response:
@@ -43,8 +58,6 @@ def show(context: Context, id: str) -> Response:
     found = get_task(context.database, id)
     row, payloads = found.row, context.options.arguments
     task = context.app.tasks.get(row.name)
-    call = payloads.call(found.arguments)
-    known = [] if call is None else [each for each in named(call, task) if not payloads.is_secret(each[0])]
 
     def read(session: Session) -> tuple[list[Try], dict[str, Any]]:
         sheets = context.dashboard.sheets.items()
@@ -58,14 +71,14 @@ def show(context: Context, id: str) -> Response:
         task=row,
         arguments=[each._asdict() for each in payloads.of_call(found.arguments, task)],
         result=None if (shown := payloads.of_result(found.result)) is None else shown.text,
-        traceback=found.traceback,
+        traceback=Private(found.traceback),
         tries=tries,
         timeline=_timeline(row, tries, context.now),
         why=found.why,
-        facts={name: text for name, (text, _) in found.facts.items() if text},
+        facts={name: Private(text) for name, (text, _) in found.facts.items() if text},
         merged=None if found.asked_for is None else TaskRef(found.asked_for),
         related=related,
-        links=links_of(context.options.links, row.name, known),
+        links=links_of(context.options.links, row.name, payloads.values(found.arguments, row.name)),
         buttons=task_buttons(context, found),
     )
 
@@ -78,7 +91,7 @@ def _timeline(row: TaskRow, tries: list[Try], now: datetime) -> list[tuple[str, 
         at = row.start_time
     for each in tries:
         if each.start is not None and each.end is not None:
-            found += [("waited", at, each.start), ("failed", each.start, each.end)]
+            found += [("waited", at, each.start), (each.kind, each.start, each.end)]
             at = each.end
     end = row.finish_time or now
     if row.claim_time is not None and (row.state is State.RUNNING or row.finish_time is not None):

@@ -28,6 +28,6 @@ def show(context: Context, id: int) -> Response:
     if worker is None:
         raise NotFound("There is no such worker. One that has ended is registered no longer.")
     query = Query(state=("running",), worker=worker.name)
-    page = database.use(lambda session: search.page(database, session, query))
+    page = database.use(lambda session: search.page(database, session, query, context.options.arguments))
     buttons = worker_buttons(context, worker)
     return context.page("worker.html", worker.name, worker=worker, tasks=page.rows, buttons=buttons)

@@ -3,7 +3,7 @@ const one = (where) => document.querySelector(where);
 const kept = { get: (name, or) => { try { return localStorage.getItem("fbtasks." + name) ?? or; } catch { return or; } },
   set: (name, value) => { try { localStorage.setItem("fbtasks." + name, value); } catch { /* not allowed here */ } } };
 const two = (number) => String(number).padStart(2, "0");
-let etag = "", chord = 0;
+let etag = "", chord = 0, before = "";
 
 function showTimes() {
   if (kept.get("zone", "local") !== "local") return;
@@ -16,7 +16,7 @@ function showTimes() {
 }
 
 const types = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName) || getSelection()?.toString();
-const rests = () => document.hidden || types() || one("dialog[open]") || one("form.ask");
+const rests = () => document.hidden || types() || one("dialog[open]") || one("form.ask, [name=id]:checked");
 
 async function look() {
   const seconds = Number(kept.get("every", "2"));
@@ -24,8 +24,9 @@ async function look() {
     try {
       const headers = etag ? { "If-None-Match": etag } : {};
       const answer = await fetch(location.href, { headers, cache: "no-store", signal: AbortSignal.timeout(15000) });
+      const text = await answer.text();
       if (answer.status === 200 && !answer.redirected && !rests()) {
-        const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+        const main = new DOMParser().parseFromString(text, "text/html").querySelector("main");
         const callbacks = { beforeAttributeUpdated: (name, node) => name !== { DETAILS: "open", INPUT: "value" }[node.tagName] };
         if (main) Idiomorph.morph(one("main"), main, { callbacks });
         etag = answer.headers.get("ETag") ?? "";
@@ -47,6 +48,15 @@ for (const [name, or] of [["every", "2"], ["zone", "local"]]) {
   one("#" + name).value = kept.get(name, or);
   one("#" + name).onchange = (event) => { set(name, event.target.value); event.target.blur(); };
 }
+const known = one("#known"), words = [...(known?.options ?? [])].map((each) => each.value);
+document.addEventListener("input", ({ target }) => {
+  if (target.id === "page") for (const each of document.querySelectorAll("[name=id]")) each.checked = target.checked;
+  if (target.name === "id") one("#page").checked = !one("[name=id]:not(:checked)");
+  // Browsers compare the whole line with each option: it gets what stands before the last word.
+  if (!known || target.list !== known || before === (before = target.value.replace(/\S*$/, ""))) return;
+  const others = words.filter((each) => !before.includes(each.replace(/:.*/, ":")));
+  known.replaceChildren(...others.map((each) => new Option("", before + each)));
+});
 one("#keys").onclick = () => one("#help").showModal();
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || types()) return;
