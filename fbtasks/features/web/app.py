@@ -90,7 +90,7 @@ MAP: Final = Map(
 )
 STATUS: Final[Mapping[type[FBTasksError], tuple[int, str]]] = {
     errors.TaskNotFound: (404, "Not found"),
-    errors.StatementRefused: (403, "Not allowed"),
+    errors.StatementRefused: (403, "The database refuses this"),
     errors.DatabaseUnavailable: (503, "No database"),
     errors.SchemaError: (503, "No queue"),
     ConfigurationError: (400, "Wrong request"),
