@@ -21,6 +21,8 @@ from support.sql import one
 from werkzeug.security import check_password_hash
 
 from fbtasks.features.web import dashboard
+from fbtasks.features.web.actions.many import ON_MANY
+from fbtasks.features.web.actions.one import ON_TASK
 from fbtasks.features.web.query import REASONS, Query
 from fbtasks.features.web.security import PASSWORD
 
@@ -142,6 +144,16 @@ def test_the_page_has_all_options_and_all_that_is_searched_by():
     named = {*re.findall(r"`(\w+)[:.]", found)}
     assert named >= {each.name for each in fields(Query)} - {"words"}
     assert {*REASONS} <= {*re.findall(r"`(?:why:)?(\w+)`", found)}
+
+
+def test_the_page_has_all_that_may_be_allowed(app):
+    table = PAGE.read_text().partition("| action | queue |")[2].partition("\n\n")[0]
+    named = {*re.findall(r"`([\w.-]+)`", table)}
+    assert named >= {*ON_TASK, *ON_MANY, "look", "run", "pause", "resume", "purge", "stop_worker"}
+    sheets = {
+        f"{sheet.name}.{act}" for each in app.database.features for sheet in each.sheets() for act in sheet.actions
+    }
+    assert {each for each in named if "." in each} <= sheets
 
 
 def test_programs_that_show_nothing_import_nothing_for_it():
