@@ -375,4 +375,6 @@ def test_the_command_ends_with_one_when_something_is_wrong(own_app, url, capsys,
     assert command_line("doctor", "--url", f"firebird://{missing}", "--json") == 1
     (only,) = json.loads(capsys.readouterr().out)["findings"]
     assert (only["id"], only["level"]) == ("connection", "error")
+    assert command_line("doctor", "--url", f"firebird://{missing}") == 1
+    assert "ok:" not in capsys.readouterr().out
     assert list(missing.parent.iterdir()) == []
