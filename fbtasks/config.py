@@ -23,7 +23,9 @@ def _name(what: str, value: object) -> str:
     if isinstance(value, str) and "://" in value:  # not shown: it may hold a password
         raise ConfigurationError("the first argument of FBTasks is the app's name, and the url comes second.")
     if not isinstance(value, str) or not value.isprintable() or not value.strip():
-        raise ConfigurationError(f"the app's {what} {checks.shown(value)} must be text: FBTasks('shop', url).")
+        raise ConfigurationError(
+            f"the app's {what} {checks.shown(value)} must be printable text: FBTasks('shop', url)."
+        )
     return value
 
 

@@ -49,4 +49,5 @@ def _tell(found: list[Finding]) -> None:
     for each in sorted(found, key=lambda each: -each.level):
         if each.level or each.fixed:
             say_problem(f"{'fixed' if each.fixed else each.level.name.lower()}: {each.id}", each.finding, each.remedy)
-    say(f"ok: {', '.join(each.id for each in found if not each.level and not each.fixed)}")
+    if fine := [each.id for each in found if not each.level and not each.fixed]:
+        say(f"ok: {', '.join(fine)}")

@@ -431,7 +431,8 @@ def check_identity(session: Session) -> None:
 def refuse_copy(transaction: Transaction, url: DatabaseURL) -> None:
     """Raises :class:`ForeignDatabaseError` as :func:`check_identity` does, in a transaction of the caller's."""
     if copy := copied(transaction, url):
-        raise ForeignDatabaseError(f"{copy} If this database is the one that should: fbtasks adopt{url.option}")
+        remedy = f"If this database is the one that should run them: fbtasks adopt{url.option}"
+        raise ForeignDatabaseError(f"{copy} {remedy}")
 
 
 def copied(transaction: Transaction, url: DatabaseURL) -> str | None:
@@ -441,7 +442,7 @@ def copied(transaction: Transaction, url: DatabaseURL) -> str | None:
     if known and known[0][0] == guid and (known[0][1] == path or is_at(url, known[0][1])):
         return None
     before = f"it was {known[0][1]} before" if known else "it has no identity"
-    mounted = " If it is the same file, mounted elsewhere: mount it there." if url.embedded and known else ""
+    mounted = " If it is the same file, mounted elsewhere, mount it there." if url.embedded and known else ""
     return (
         f"{url} is a copy that was restored or moved ({before}). Its tasks may be those of another, living system, so "
         f"no worker runs them.{mounted}"

@@ -66,7 +66,9 @@ def test_health_of_a_copy_that_is_not_adopted_says_so(project, tmp_path):
     assert (done.returncode, rest) == (1, [NOBODY])
     assert first.startswith(f"firebird://{tmp_path}/copy.fdb is a copy that was restored or moved (it was ")
     copy, _, remedy = first.rpartition(" If ")
-    assert remedy == f"this database is the one that should: fbtasks adopt --url firebird://{tmp_path}/copy.fdb"
+    assert (
+        remedy == f"this database is the one that should run them: fbtasks adopt --url firebird://{tmp_path}/copy.fdb"
+    )
     assert json.loads(project.run("health", "--json", check=False).stdout)["problems"] == [first, *rest]
     assert project.run("adopt", "--yes").stdout == f"{copy}\nAdopted.\n"
     assert project.run("health", check=False).stdout == f"{NOBODY}\n"

@@ -89,7 +89,7 @@ WRONG = [
     ("INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE) VALUES ('audit', 1, 'AUDIT_1')", "features", "ERROR",
      "package AUDIT_1 of the feature audit is missing", "fbtasks migrate -A MODULE"),
     ("UPDATE QUEUE_IDENTITY SET DATABASE_PATH = '/old'", "identity", "ERROR", "it was /old before",
-     "If this database is the one that should: fbtasks adopt --url "),
+     "If this database is the one that should run them: fbtasks adopt --url "),
     (f"DELETE FROM QUEUE_SCHEMA WHERE VERSION = {LAST}", "schema", "ERROR",
      f"has schema version {LAST - 1}, not {LAST}", "fbtasks migrate --url firebird:"),
     ("INSERT INTO QUEUE_SCHEMA VALUES (999, 'late', CURRENT_TIMESTAMP)", "schema", "ERROR", "Upgrade fbtasks", None),
@@ -375,4 +375,6 @@ def test_the_command_ends_with_one_when_something_is_wrong(own_app, url, capsys,
     assert command_line("doctor", "--url", f"firebird://{missing}", "--json") == 1
     (only,) = json.loads(capsys.readouterr().out)["findings"]
     assert (only["id"], only["level"]) == ("connection", "error")
+    assert command_line("doctor", "--url", f"firebird://{missing}") == 1
+    assert "ok:" not in capsys.readouterr().out
     assert list(missing.parent.iterdir()) == []

@@ -44,7 +44,7 @@ def test_the_second_path_is_no_copy_and_a_copy_is_refused(tmp_path):
     assert done.stdout.splitlines() == [str(here), str(there), str(here)], done.stderr
 
     shutil.copyfile(here / "q.fdb", there / "q.fdb")
-    refused = rf"was {here}/q.fdb before.*same file, mounted elsewhere: mount it there.*fbtasks adopt"
+    refused = rf"was {here}/q.fdb before.*same file, mounted elsewhere, mount it there.*fbtasks adopt"
     with closing(FBTasks("b", f"firebird://{there}/q.fdb")) as app:
         with pytest.raises(ForeignDatabaseError, match=refused):
             drain(app)

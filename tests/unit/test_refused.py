@@ -73,7 +73,7 @@ def nothing(): ...
 
 HUNDRED = "at most a hundred years"
 APPS = [
-    ({"name": 5}, "the app's name 5 must be text: FBTasks('shop', url)."),
+    ({"name": 5}, "the app's name 5 must be printable text: FBTasks('shop', url)."),
     (
         {"name": "firebird://u:SECRET@host/x"},
         "the first argument of FBTasks is the app's name, and the url comes second.",

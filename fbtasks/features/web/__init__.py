@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,19 +73,26 @@ def dashboard(
         from fbtasks.features.web.security import Seal
         from fbtasks.features.web.showing import REDACTED, Arguments
     app.features["web"]  # which raises where the app was made without it
-    if not checks.is_function(authorize):
+    if not checks.is_function(authorize) or iscoroutinefunction(authorize):
         raise ConfigurationError(
             f"authorize {checks.shown(authorize)} must be a function of a request, an action and a queue, that returns "
-            f"whether the user may do it, or the user's name.{checks.no_class(authorize)}"
+            f"whether the user may do it, or the user's name, and no coroutine.{checks.no_class(authorize)}"
         )
     words = REDACTED if redact is None else checks.names("redact", redact, "words")
     checks.one_of({"shown": "but for what redact= names", "hidden": "nor results, messages and lines of logs"})(
         "arguments", arguments
     )
+    links = links or {}
+    if not (isinstance(links, Mapping) and all(isinstance(each, str) for each in (*links, *links.values()))):
+        raise ConfigurationError(
+            f"links {checks.shown(links)} must have addresses by names of tasks: {{'shop.*': '/{{order}}'}}."
+        )
+    if secret is not None and not (isinstance(secret, str | bytes) and secret):
+        raise ConfigurationError("secret must be text or bytes, and not empty.")
     options = Options(
         authorize=authorize,
         read_only=checks.flag("read_only", read_only),
-        links=dict(links or {}),
+        links=dict(links),
         arguments=Arguments(app, [word.lower() for word in words], hidden=arguments == "hidden"),
         seal=Seal(secret),
     )

@@ -41,7 +41,7 @@ class Key(BaseConverter):
     def to_python(self, value: str) -> str:
         """Returns the text."""
         try:
-            return unquote(value.replace("~", "%"), errors="surrogatepass")
+            return unquote(value.replace("~", "%"), errors="strict")
         except UnicodeDecodeError as error:
             raise ValidationError from error
 
@@ -90,7 +90,7 @@ MAP: Final = Map(
 )
 STATUS: Final[Mapping[type[FBTasksError], tuple[int, str]]] = {
     errors.TaskNotFound: (404, "Not found"),
-    errors.StatementRefused: (403, "Not allowed"),
+    errors.StatementRefused: (403, "The database refuses this"),
     errors.DatabaseUnavailable: (503, "No database"),
     errors.SchemaError: (503, "No queue"),
     ConfigurationError: (400, "Wrong request"),
@@ -127,7 +127,8 @@ class Dashboard:
         return harden(self._answer(request))(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
-        context = Context(self, request, MAP.bind_to_environ(request.environ))
+        # Not bind_to_environ, which raises for some Host headers. No address here has the host.
+        context = Context(self, request, MAP.bind("localhost", request.root_path))
         try:
             name, values = context.urls.match(context.path, request.method)
             if name == "static":

@@ -83,6 +83,7 @@ def serve(
     """Serves the dashboard of *app* until a signal ends it."""
     from waitress import create_server
 
+    from fbtasks.features.web.app import LARGEST_FORM
     from fbtasks.features.web.security import Login
     from fbtasks.features.web.showing import REDACTED
 
@@ -106,9 +107,15 @@ def serve(
     except OSError as error:
         why = error.strerror or error
         raise ConfigurationError(f"--host {host} --port {port} cannot be listened at: {why}.") from None
-    # Headers of proxies are not for waitress to drop: they are looked at.
     server = create_server(
-        login.behind(application), sockets=[listener], ident=None, clear_untrusted_proxy_headers=False
+        login.behind(application),
+        sockets=[listener],
+        ident=None,
+        max_request_body_size=LARGEST_FORM,  # else a gigabyte is read before anybody logs in
+        clear_untrusted_proxy_headers=False,  # Login looks at them
+        connection_limit=1000,  # an open page holds one
+        channel_timeout=30,
+        asyncore_use_poll=True,  # select() takes no more than 1024 files
     )
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns when more browsers look than it has threads
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"

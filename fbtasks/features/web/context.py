@@ -71,8 +71,11 @@ class Context:
             raise Forbidden("You may not look at this dashboard.")
         self.who = found if isinstance(found, str) else self.request.remote_user or "unknown"
 
-    def _ask(self, action: str, queue: str | None) -> bool | str:
-        return self.options.authorize(self.request, action, queue)
+    def _ask(self, action: str, queue: str | None) -> bool | str | None:
+        found = self.options.authorize(self.request, action, queue)
+        if not isinstance(found, bool | str | None):  # a coroutine or an anonymous user is true as well
+            raise TypeError(f"authorize has returned {found!r:.80}: it must be a user's name, True or False.")
+        return found
 
     def may(self, action: str, queue: str | None = None) -> bool:
         """Whether the user may do *action* in *queue*."""

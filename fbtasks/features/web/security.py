@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
+import re
 import secrets
 import threading
 import time
@@ -24,6 +25,7 @@ Authorize = Callable[[Request, str, str | None], bool | str]
 """Returns whether a request may do an action in a queue (None: in none or in all), or the name of its user."""
 PASSWORD: Final = "FBTASKS_WEB_PASSWORD_HASH"  # noqa: S105  # the name of a variable
 TOKEN: Final = "FBTASKS_WEB_TOKEN"  # noqa: S105
+_HASH: Final = r"scrypt:\d+:\d+:\d+\$[^$]+\$[0-9a-f]+"
 _DAY: Final = 86400
 _FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via")
 _HEADERS: Final = {
@@ -75,7 +77,7 @@ class Seal:
         if site is not None:
             if site == "same-origin":
                 return
-        elif urlsplit(request.headers.get("Origin", "")).netloc == request.host:
+        elif request.headers.get("Origin", "").partition("://")[2] == request.host:
             given = request.form.get("token", "")
             if any(hmac.compare_digest(given.encode(), self.token(who, days).encode()) for days in (0, 1)):
                 return
@@ -99,8 +101,11 @@ class Login:
         self._host = host
         self._lock = threading.Lock()
         self._seal, self._known = Seal(None), ""
-        if self._hash and not self._hash.startswith("scrypt:"):
-            raise ConfigurationError(f"{PASSWORD} must be a hash that fbtasks web --hash-password has printed.")
+        if self._hash and not re.fullmatch(_HASH, self._hash):
+            raise ConfigurationError(
+                f"{PASSWORD} must be a hash that fbtasks web --hash-password has printed, with both its $: put it in "
+                "single quotes, or a shell takes them for variables."
+            )
         if user_header and not proxies:
             raise ConfigurationError("--user-header needs --trust-proxy with the address of the proxy that sends it.")
         self._is_open = not (self._hash or self._token or user_header)
@@ -119,7 +124,7 @@ class Login:
             if not self.is_proxy(remote):
                 raise Forbidden("This dashboard answers the proxy alone that --trust-proxy names.")
             if self._header and (user := request.headers.get(self._header)):
-                return user
+                return user.encode("latin-1").decode("utf-8", "backslashreplace")  # WSGI has read it as Latin-1
         given = request.authorization
         if given is not None and given.type == "bearer" and self._token and given.token:
             if hmac.compare_digest(given.token.encode(), self._token.encode()):

@@ -26,8 +26,10 @@ REDACTED: Final = ("password", "passwd", "secret", "token", "api_key", "apikey",
 MARK: Final = "(not shown)"
 MOST: Final = 65_536
 """Characters of a value that are shown."""
-LARGEST: Final = 4 << 20
+LARGEST: Final = 1 << 20
 """Bytes of a payload that is read to be shown."""
+DEEPEST: Final = 300
+"""Lists and dicts in each other that are shown: more than Python can enqueue, and fewer than it can follow."""
 
 SEARCH: Final = "tasks "
 """What the audit has before the line of a search."""
@@ -175,11 +177,16 @@ class Arguments:
             return MARK
         return shorten(json.dumps(self._without_secrets(value), ensure_ascii=False, indent=2), MOST, CUT)
 
-    def _without_secrets(self, value: Any) -> Any:
+    def _without_secrets(self, value: Any, levels: int = DEEPEST) -> Any:
+        if not levels:
+            return "(nested too deep to be shown)"
         if isinstance(value, list):
-            return [self._without_secrets(each) for each in value]
+            return [self._without_secrets(each, levels - 1) for each in value]
         if isinstance(value, dict):
-            return {key: MARK if self.is_secret(key) else self._without_secrets(each) for key, each in value.items()}
+            return {
+                key: MARK if self.is_secret(key) else self._without_secrets(each, levels - 1)
+                for key, each in value.items()
+            }
         return value
 
 

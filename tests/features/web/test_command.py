@@ -4,11 +4,15 @@ import inspect
 import json
 import re
 import signal
+import socket
 import sys
 import tempfile
 import urllib.request
+from contextlib import ExitStack, closing
 from dataclasses import fields
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from support.dashboards import serving
@@ -17,6 +21,8 @@ from support.sql import one
 from werkzeug.security import check_password_hash
 
 from fbtasks.features.web import dashboard
+from fbtasks.features.web.actions.many import ON_MANY
+from fbtasks.features.web.actions.one import ON_TASK
 from fbtasks.features.web.query import REASONS, Query
 from fbtasks.features.web.security import PASSWORD
 
@@ -24,6 +30,15 @@ from fbtasks.features.web.security import PASSWORD
 def get(address, **headers):
     with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=30) as answer:
         return answer.read().decode()
+
+
+def status_of_a_long_form(address):
+    """The answer comes before the form is sent."""
+    with closing(HTTPConnection(urlsplit(address).netloc, timeout=30)) as connection:
+        connection.putrequest("POST", "/")
+        connection.putheader("Content-Length", str(2 << 20))
+        connection.endheaders()
+        return connection.getresponse().status
 
 
 @pytest.mark.acceptance
@@ -38,6 +53,11 @@ def test_it_serves_until_ctrl_c(project):
         found = get(f"{address}tasks/1.json")
         assert '"4711"' in found
         assert "(not shown)" in found
+        assert status_of_a_long_form(address) == 413
+        with ExitStack() as idle:
+            for _ in range(120):
+                idle.enter_context(socket.create_connection((urlsplit(address).hostname, urlsplit(address).port)))
+            assert get(f"{address}livez") == "ok\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read() == ""
@@ -124,6 +144,16 @@ def test_the_page_has_all_options_and_all_that_is_searched_by():
     named = {*re.findall(r"`(\w+)[:.]", found)}
     assert named >= {each.name for each in fields(Query)} - {"words"}
     assert {*REASONS} <= {*re.findall(r"`(?:why:)?(\w+)`", found)}
+
+
+def test_the_page_has_all_that_may_be_allowed(app):
+    table = PAGE.read_text().partition("| action | queue |")[2].partition("\n\n")[0]
+    named = {*re.findall(r"`([\w.-]+)`", table)}
+    assert named >= {*ON_TASK, *ON_MANY, "look", "run", "pause", "resume", "purge", "stop_worker"}
+    sheets = {
+        f"{sheet.name}.{act}" for each in app.database.features for sheet in each.sheets() for act in sheet.actions
+    }
+    assert {each for each in named if "." in each} <= sheets
 
 
 def test_programs_that_show_nothing_import_nothing_for_it():

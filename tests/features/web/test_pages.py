@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.dashboards import browser, page
+from support.dashboards import SAME, browser, page
 from support.draining import drain
 from support.registering import register
-from support.sql import execute, one
+from support.sql import execute, one, rows
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
@@ -96,7 +96,8 @@ def test_what_comes_from_tasks_is_text_on_every_page(shop):
 
 
 def test_a_task_with_all_that_is_known_of_it(shop):
-    client = browser(shop, links={"shop.*": "https://erp.example/orders/{order}?x={nothing}", "*.send": "/o/{order}"})
+    links = {"shop.*": "https://erp.example/orders/{order}?x={nothing}", "*.send": "/o/{order}", "*": "/{password}"}
+    client = browser(shop, links=links)
     found = page(client, f"/tasks/{shop.failed}")
     assert "ValueError: </title>" in found.text
     assert "Traceback" in found.text
@@ -168,6 +169,21 @@ def test_long_arguments_are_cut(app):
     assert len(browser(app).get(f"/tasks/{number}").data) < 100_000
 
 
+def test_an_argument_that_is_too_long_for_a_form_is_kept(app):
+    number = app.task(name="t")(len).delay("x" * 200_000).id
+    client = browser(app)
+    assert len(client.get(f"/tasks/{number}/run").data) < 10_000
+    assert client.post(f"/tasks/{number}/run", data={"arg0": ""}, headers=SAME).status_code == 303
+    assert len(set(rows(app, "SELECT PAYLOAD FROM QUEUE_TASK"))) == 1
+
+
+def test_what_is_nested_deeper_than_python_goes(app):
+    number = app.task(name="t")(len).delay("x").id
+    execute(app, "UPDATE QUEUE_TASK SET PAYLOAD = ?", b"[[" + b"[" * 800 + b"]" * 800 + b"],{}]")
+    client = browser(app)
+    assert client.get(f"/tasks/{number}").status_code == client.get(f"/tasks/{number}/run").status_code == 200
+
+
 def test_pages_of_a_list_have_each_task_once(app):
     app.task(name="t")(lambda: None).delay_many([()] * 120)
     client, path, seen = browser(app), "/tasks?q=state:ready", []
@@ -210,7 +226,12 @@ def test_what_was_searched_for_wrongly(app):
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("/nix", 404), ("/tasks/17", 404), ("/boxes/~FF", 404), ("/queues/nix", 400), ("/tasks", 405)]
+    ("path", "status"),
+    [
+        *((path, 404) for path in ("/nix", "/tasks/17", "/boxes/~FF", "/workflows/~ED~A0~80")),
+        *((path, 400) for path in ("/queues/nix", f"/audit?before={2**63}", f"/audit?before={'9' * 5000}")),
+        ("/tasks", 405),
+    ],
 )
 def test_what_is_not_there(app, path, status):
     client = browser(app)

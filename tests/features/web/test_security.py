@@ -33,6 +33,7 @@ def test_without_a_login_this_machine_alone_is_answered(app):
     assert status(client, Host="127.0.0.1:8555") == status(client, Host="[::1]:8555") == 200
     assert status(client, Host="evil.example") == status(client, Host="localhost.evil.example:8555") == 421
     assert status(client, X_Forwarded_For="1.2.3.4") == status(client, Forwarded="for=1.2.3.4") == 403
+    assert status(client, Host="a..b") == status(client, Host=f"{'a' * 64}.x") == status(client, Host="[") == 421
     with pytest.raises(ConfigurationError, match=r"^--host 0\.0\.0\.0: other machines reach it, and there is no login"):
         served(app, "0.0.0.0")
 
@@ -65,7 +66,8 @@ def test_a_proxy_that_is_trusted_says_who_it_is(app):
     assert status(client, remote="10.1.2.3", X_User="ann") == 200
     assert status(client, remote="10.1.2.3") == 401
     assert status(client, remote="11.1.2.3", X_User="ann") == status(client, remote="", X_User="ann") == 403
-    headers = {"X-User": "ann", "X-Forwarded-Prefix": "/queue", "X-Forwarded-Host": "tasks.example"}
+    as_wsgi_has_it = "ünn".encode().decode("latin-1")
+    headers = {"X-User": as_wsgi_has_it, "X-Forwarded-Prefix": "/queue", "X-Forwarded-Host": "tasks.example"}
     found = page(client, "/", headers=headers, environ_base={"REMOTE_ADDR": "10.1.2.3"})
     assert "/queue/tasks" in found.links
     headers |= {"Origin": "https://tasks.example"}
@@ -74,7 +76,7 @@ def test_a_proxy_that_is_trusted_says_who_it_is(app):
         "/queues/mail/pause", data={"token": token}, headers=headers, environ_base={"REMOTE_ADDR": "10.1.2.3"}
     )
     assert answer.status_code == 303
-    assert one(app, "SELECT WHO FROM QUEUE_AUDIT") == "ann"
+    assert one(app, "SELECT WHO FROM QUEUE_AUDIT") == "ünn"
 
 
 def _pause_forms(client, app, headers):
@@ -89,6 +91,7 @@ def _pause_forms(client, app, headers):
         ({"user_header": "X-User"}, "--user-header needs --trust-proxy"),
         ({"user_header": "X-User", "proxies": ["10.0.0.0/33"]}, r"--trust-proxy '10\.0\.0\.0/33' is no network"),
         ({"env": {PASSWORD: "open sesame"}}, "must be a hash that fbtasks web --hash-password has printed"),
+        ({"env": {PASSWORD: HASH.partition("$")[0]}}, "put it in single quotes, or a shell takes them for variables"),
     ],
 )
 def test_logins_that_cannot_be(app, options, error):
@@ -102,6 +105,7 @@ OTHERS = [
     {"Origin": "https://evil.example"},
     {"Origin": "null"},
     {"Origin": "http://localhost.evil.example"},
+    {"Origin": "http://["},
     {},
 ]
 
@@ -153,6 +157,25 @@ def test_rights_by_action_and_queue(app):
     assert browser(app, lambda *_: False).get("/").status_code == 403
 
 
+def test_who_may_cancel_may_not_stop(app, claim):
+    number = app.task(name="t")(print).delay().id
+
+    def asked(action, may):
+        client = browser(app, lambda request, action, queue: action in ("look", may))
+        return client.post(f"/tasks/{number}/{action}", headers=SAME).status_code
+
+    assert asked("stop", "stop") == 403  # it waits
+    claim()
+    assert asked("cancel", "cancel") == 403
+    assert asked("cancel", "stop") == 303
+    assert one(app, "SELECT ACTION FROM QUEUE_AUDIT") == "stop"
+
+
+def test_an_object_is_no_permission(app, caplog):
+    assert browser(app, lambda *_: object()).get("/").status_code == 500
+    assert "it must be a user's name, True or False" in caplog.text
+
+
 def test_read_only(app):
     number = app.task(name="t", queue="mail")(print).delay().id
     client = browser(app, read_only=True)
@@ -190,11 +213,19 @@ def test_hidden_arguments_are_not_found_either(app):
     assert browser(app, redact=["card"]).get("/tasks?q=arg.a.CARD_no:4711").status_code == 400
 
 
+async def allowing(*_):
+    return True
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
         ({"authorize": True}, "authorize True must be a function"),
+        ({"authorize": allowing}, "and no coroutine"),
         ({"redact": "card"}, "redact 'card' must be a list"),
+        ({"links": {"shop.*": 5}}, "must have addresses by names of tasks"),
+        ({"links": ["shop.*"]}, "must have addresses by names of tasks"),
+        ({"secret": ""}, "secret must be text or bytes, and not empty"),
         ({"arguments": "no"}, "arguments 'no' must be 'shown'"),
         ({"read_only": 1}, "read_only 1 must be True or False"),
     ],

@@ -37,7 +37,7 @@ class Deed:
     """One action on one thing."""
 
     action: str
-    """As the callable ``authorize`` is asked: ``retry``, ``limits.set``."""
+    """As the callable ``authorize`` is asked: ``retry``, ``limits.set-rate``."""
     what: str
     """What it is done to: ``task 17``."""
     label: str

@@ -12,7 +12,7 @@ from werkzeug.wrappers import Response
 from fbtasks.cli.output import visible_json
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.features.web.actions.deed import Button, Deed, Values, perform
-from fbtasks.features.web.showing import POSITIONAL, named
+from fbtasks.features.web.showing import MOST, POSITIONAL, named
 from fbtasks.queue.operations import tasks
 from fbtasks.sheet import Field
 from fbtasks.states import State
@@ -84,6 +84,8 @@ def task(context: Context, id: str, action: str) -> Response:
         return perform(context, _run(context, found))
     if action not in ON_TASK:
         raise NotFound("There is no such action.")
+    if action in ("cancel", "stop"):  # the state decides which of them it is, and which right it needs
+        action = "stop" if row.state is State.RUNNING else "cancel"
     act = ON_TASK[action]
     deed = Deed(
         action=action,
@@ -101,7 +103,7 @@ def task(context: Context, id: str, action: str) -> Response:
 def _run(context: Context, found: tasks.TaskDetail) -> Deed:
     """Returns the deed that enqueues a new call of a task, of which the arguments can be changed. Headers are kept.
 
-    Which code runs is what the task names. A field holds JSON, and what is not to be shown is not in it.
+    Which code runs is what the task names. A field holds JSON, and what is too long or not to be shown is not in it.
     """
     row, payloads = found.row, context.options.arguments
     known = context.app.tasks.get(row.name)
@@ -112,7 +114,8 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
     fields, given = [], {}
     for at, (name, value) in enumerate(named((args, kwargs), known)):
         given[f"arg{at}"] = value
-        shown = "" if payloads.hides(name, value) else _text(value)
+        text = _text(value)
+        shown = "" if payloads.hides(name, value) or len(text) > MOST else text
         fields.append(Field(name=f"arg{at}", label=f"argument {name}" if name.isdecimal() else name, value=shown))
     parameters = [] if known is None else known.parameters.all
     places = [each for each in parameters if each.kind in POSITIONAL]

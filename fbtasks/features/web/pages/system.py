@@ -53,7 +53,7 @@ def show(context: Context) -> Response:
 def audit(context: Context) -> Response:
     """``/audit``."""
     before = context.request.args.get("before", "")
-    if before and not before.isdecimal():
+    if before and not (before.isdecimal() and len(before) < 19):
         raise BadRequest("before= must be the number of a line.")
     number = int(before) if before else None
     rows = context.database.use(lambda session: store.audit(session, before=number, most=PAGE + 1))
