@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from socketserver import TCPServer, ThreadingMixIn
@@ -18,6 +19,8 @@ from fbtasks.errors import ConfigurationError
 logger = logging.getLogger("fbtasks.metrics")
 _PATIENCE: Final = 10.0
 """Seconds that a client may let its connection rest."""
+_MOST: Final = 32
+"""Connections at a time."""
 
 
 class Server(ThreadingMixIn, TCPServer):
@@ -40,6 +43,7 @@ class Server(ThreadingMixIn, TCPServer):
         """
         self.registry = registry
         self.probes = probes or {}
+        self._free = threading.BoundedSemaphore(_MOST)
         try:
             self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             super().__init__((host, port), _Handler)
@@ -51,6 +55,20 @@ class Server(ThreadingMixIn, TCPServer):
             ) from error
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.server_address[1]}/metrics"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answers in a thread, or hangs up where there are too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answers, in the thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Logs what a request has raised. A client may go away at any time."""

@@ -173,12 +173,12 @@ def moment(text: str, now: datetime) -> datetime | None:
     """
     if not text:
         return None
-    if match := _AGO.fullmatch(text):
-        return now - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
     try:
+        if match := _AGO.fullmatch(text):
+            return now - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ConfigurationError(
             f"{text!r:.80} is no time: give 30m, 2h or 7d ago, or a time in UTC such as 2026-01-31T14:05."
         ) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -28,6 +28,8 @@ LOOKS: Final = 10_000
 """Tasks that a page looks at at the most."""
 READS: Final = 2_000
 """The same where it reads texts of errors, or arguments."""
+_INLINE: Final = 2_000
+"""Bytes of a text that arguments are compared with."""
 _TURNS: Final = 4
 """So often a page looks on that has found less than it may hold."""
 _NUMBER: Final = re.compile(r"-?\d{1,18}")
@@ -130,6 +132,8 @@ def _ask(database: Database, session: Session, query: Query, lanes: Lanes) -> No
         lanes.match(f"(T.NAME CONTAINING {{0}} OR {error})".format(lanes.param(word)))
     for _, value in query.arg:  # whose text stands in the payload as it is, or escaped
         forms = {value.encode("utf-8", "replace"), json.dumps(value)[1:-1].encode()}
+        if max(map(len, forms)) > _INLINE:
+            raise ConfigurationError(f"{value!r:.80} is too long to be looked for: leave out some of it.")
         tests = (f"POSITION({lanes.param(each, 'QUEUE_INLINE')} IN T.PAYLOAD) > 0" for each in sorted(forms))
         lanes.match(f"T.CONTENT_TYPE = _ASCII '{JSON_TYPE}' AND (T.PAYLOAD IS NULL OR {' OR '.join(tests)})")
     if query.since or query.until:

@@ -3,18 +3,20 @@
 import json
 import re
 import socket
+import threading
 import urllib.error
 import urllib.request
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from support.duties import Worker
 
 from fbtasks import ConfigurationError
 from fbtasks import timing as clock
-from fbtasks.features.metrics import Metrics
+from fbtasks.features.metrics import Metrics, server
 from fbtasks.features.metrics.duty import WorkerMetrics
 from fbtasks.worker.options import WorkerOptions
 
@@ -180,3 +182,28 @@ def test_a_worker_whose_loop_stands_still_does_not_live(app, pool, status):
         worker.turned_at -= 10
         assert get(livez)[0] == status
         server.shutdown()
+
+
+def test_connections_at_a_time_are_bounded(monkeypatch, wait_for):
+    monkeypatch.setattr(server, "_MOST", 2)
+    served = server.Server("--port", "127.0.0.1", 0, CollectorRegistry())
+    thread = threading.Thread(target=served.serve_forever)
+    thread.start()
+    try:
+        idle = [socket.create_connection(served.server_address) for _ in range(2)]
+        with socket.create_connection(served.server_address) as third:
+            assert third.recv(1) == b""
+        for each in idle:
+            each.close()
+        wait_for(lambda: answers(served.url))
+    finally:
+        served.shutdown()
+        served.server_close()
+        thread.join()
+
+
+def answers(url):
+    try:
+        return get(url)[0] == 200
+    except OSError:
+        return False

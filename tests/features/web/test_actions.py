@@ -251,6 +251,31 @@ def test_actions_that_there_are_not(app, client, path):
     assert client.post(path.format(number), headers=SAME).status_code == 404
 
 
+def test_to_stop_many_takes_another_right_than_to_cancel_them(app):
+    waits, runs = (int(app.task(name=name)(print).delay().id) for name in ("waits", "runs"))
+    worker = register(app)
+    execute(app, "UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = ? WHERE ID = ?", worker, runs)
+    client = browser(app, lambda request, action, queue: action in ("look", "cancel"))
+    path = f"q=state:ready,running&id={waits}&id={runs}"
+    assert "/bulk/stop" not in client.get(f"/tasks?{path}").text
+    assert "Cancel 1 task?" in page(client, f"/bulk/cancel?{path}").text
+    assert post(client, f"/bulk/stop?{path}").status_code == 403
+    assert "Cancel: 1 task of 1." in said(client, post(client, f"/bulk/cancel?{path}")).text
+    assert rows(app, "SELECT ID FROM QUEUE_TASK") == [(runs,)]
+    assert not one(app, "SELECT COUNT(*) FROM QUEUE_CANCEL")
+    client = browser(app)
+    assert "/bulk/stop" in client.get(f"/tasks?{path}").text
+    assert "Stop: 1 task of 1." in said(client, post(client, f"/bulk/stop?{path}")).text
+    assert rows(app, "SELECT ID, TERMINATE FROM QUEUE_CANCEL") == [(runs, 1)]
+
+
+@pytest.mark.parametrize("given", [{"ids": "9" * 5000}, {"pace": "9" * 5000}])
+def test_numbers_that_are_too_long(client, fail, given):
+    fail(1)
+    assert "Traceback" not in post(client, "/bulk/retry?q=state:failed", **given).text
+    assert post(client, "/bulk/retry?q=state:failed", **given).status_code in (303, 400)
+
+
 class Lamps(Sheet):
     name, title = "lamps", "Lamps"
 

@@ -246,6 +246,7 @@ def test_counters_become_charts(app):
     app.task(name="shop.send", queue="mail")(lambda: 1).delay_many([()] * 40)
     app.task(name="shop.fail", queue="mail", max_retries=0)(lambda: 1 / 0).delay()
     drain(app)
+    execute(app, "DELETE FROM QUEUE_VERSION")  # its worker may have noted its own
     with app.database.session() as session:
         for version in ("2.0", "2.1"):
             depths = 7, 0, 3, 1, 1, 8, version

@@ -59,6 +59,14 @@ def test_a_line_is_read_and_written(line, query):
         ("why:limit state:ready", "^why:limit keeps no task that is ready: leave the state out, or take held"),
         ("id:3 state:failed", "^id:3 is one task: leave out all else"),
         (
+            "since:999999w",
+            "^'999999w' is no time",
+        ),
+        (
+            "until:9999-12-31T23:59-14:00",
+            "^'9999-12-31T23:59-14:00' is no time",
+        ),
+        (
             "since:yesterday",
             "^'yesterday' is no time: give 30m, 2h or 7d ago, or a time in UTC such as 2026-01-31T14:05",
         ),

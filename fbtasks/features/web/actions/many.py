@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -51,7 +52,15 @@ def _retry(transaction: Transaction, ids: bytes, first: int, step: int) -> int:
 
 
 def _cancel(transaction: Transaction, ids: bytes, *_: int) -> int:
-    cancelled, requested, _ = transaction.call("FBTASKS_READER.CANCEL_MANY", ids, 1)
+    return _ended(transaction, ids, stops=False)
+
+
+def _stop(transaction: Transaction, ids: bytes, *_: int) -> int:
+    return _ended(transaction, ids, stops=True)
+
+
+def _ended(transaction: Transaction, ids: bytes, *, stops: bool) -> int:
+    cancelled, requested, _ = transaction.call("FBTASKS_READER.CANCEL_MANY", ids, int(stops))
     return int(cancelled + requested)
 
 
@@ -61,7 +70,8 @@ def _discard(transaction: Transaction, ids: bytes, *_: int) -> int:
 
 ON_MANY: Final[Mapping[str, BulkAct]] = {
     "retry": BulkAct("Retry", "Put {many} back into their queues?", _retry, paced=True),
-    "cancel": BulkAct("Cancel", "Cancel {many}? Running ones are stopped by their workers.", _cancel),
+    "cancel": BulkAct("Cancel", "Cancel {many}?", _cancel),
+    "stop": BulkAct("Stop", "Stop {many}? Their workers end them.", _stop),
     "discard": BulkAct("Discard", "Delete {many} for good, with their results and errors?", _discard),
 }
 PACE: Final = Field(name="pace", label="how many a minute may begin (empty: all at once)", kind="number")
@@ -72,8 +82,7 @@ def bulk_buttons(context: Context, rows: Sequence[TaskRow]) -> list[Button]:
     return [
         Button(act.label, context.url("do_bulk", action=name), asks=True, harms=name != "retry")
         for name, act in ON_MANY.items()
-        if any(row.state in ON_TASK[name].states or (name == "cancel" and row.state is State.RUNNING) for row in rows)
-        and context.may(name, _queue_of(rows))
+        if any(row.state in ON_TASK[name].states for row in rows) and context.may(name, _queue_of(rows))
     ]
 
 
@@ -122,6 +131,8 @@ def bulk(context: Context, action: str) -> Response:
         found, whole = _search(context, query)
         what = f"{SEARCH}{query}" if str(query) else "all tasks"
         back = context.url("tasks", q=str(query))
+    if action in ("cancel", "stop"):  # each takes a right of its own
+        found = [row for row in found if (row.state is State.RUNNING) == (action == "stop")]
     return _many(context, action, what, [row.id for row in found], back, whole=whole, queue=_queue_of(found))
 
 
@@ -185,8 +196,8 @@ def _many(
         raise NotFound("There is no such action.")
     act = ON_MANY[action]
     if "ids" in context.request.form:  # those alone that the reader was asked about
-        asked = {int(each) for each in context.request.form["ids"].split(",") if each.isdecimal()}
-        ids = [each for each in ids if each in asked]
+        asked = set(context.request.form["ids"].split(","))
+        ids = [each for each in ids if str(each) in asked]
     many = count(len(ids), "task") if whole else f"the first {count(len(ids), 'task')}, of more,"
 
     def step_of(values: Values) -> int:
@@ -229,6 +240,6 @@ def _in_one(act: BulkAct, ids: bytes, first: int, step: int, session: Session) -
 
 
 def _pace(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 60_000:
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 60_000:
         raise ConfigurationError(f"{text!r:.20} a minute: give a whole number from 1 to 60000, or nothing.")
     return int(text)

@@ -30,7 +30,9 @@ def groups(context: Context, queue: str | None = None, name: str | None = None) 
 
 def listing(context: Context) -> Response:
     """``/failures``."""
-    queue, name = context.request.args.get("queue") or None, context.request.args.get("name") or None
+    args = context.request.args  # cut to what there can be
+    queue = args.get("queue", "").encode("ascii", "replace").decode()[:63] or None
+    name = args.get("name", "")[:255] or None
     found = groups(context, queue, name)
     return context.page(
         "failures.html", "Failures", queue=queue, name=name, groups=found.rows, looked_at=found.looked_at,
