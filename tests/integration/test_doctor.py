@@ -89,9 +89,9 @@ WRONG = [
     ("INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE) VALUES ('audit', 1, 'AUDIT_1')", "features", "ERROR",
      "package AUDIT_1 of the feature audit is missing", "fbtasks migrate -A MODULE"),
     ("UPDATE QUEUE_IDENTITY SET DATABASE_PATH = '/old'", "identity", "ERROR", "it was /old before",
-     "If this database is the one that should: fbtasks adopt --url "),
+     "If this database is the one that should: fbtasks adopt"),
     (f"DELETE FROM QUEUE_SCHEMA WHERE VERSION = {LAST}", "schema", "ERROR",
-     f"has schema version {LAST - 1}, not {LAST}", "fbtasks migrate --url firebird:"),
+     f"has schema version {LAST - 1}, not {LAST}", "fbtasks migrate"),
     ("INSERT INTO QUEUE_SCHEMA VALUES (999, 'late', CURRENT_TIMESTAMP)", "schema", "ERROR", "Upgrade fbtasks", None),
 ]  # fmt: skip
 
@@ -107,13 +107,13 @@ def test_what_is_wrong_in_the_database(own_app, statement, name, level, text, re
     assert (each.remedy is None) == (remedy is None)
 
 
-def test_an_older_schema_is_not_migrated_and_what_is_in_it_not_looked_at(own_app):
+def test_an_older_schema_is_not_migrated_and_what_is_in_it_not_looked_at(own_app, url):
     execute(own_app, f"DELETE FROM QUEUE_SCHEMA WHERE VERSION = {LAST}")
     own_app.close()
-    assert own_app.settings.migrates
-    assert [each.id for each in examine(own_app.database, fix=True)] == [*engine.CHECKS]
-    with closing(own_app.database.open_as_it_is()) as session:
-        assert session.read("schema_version") == [(LAST - 1,)]
+    with closing(FBTasks("test", url, auto_migrate=True)) as app:
+        assert [each.id for each in examine(app.database, fix=True)] == [*engine.CHECKS]
+        with closing(app.database.open_as_it_is()) as session:
+            assert session.read("schema_version") == [(LAST - 1,)]
 
 
 @pytest.mark.embedded
