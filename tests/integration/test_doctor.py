@@ -4,7 +4,6 @@ import json
 import os
 import re
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from support.limbo import end_limbo, prepare
 from support.programs import command_line
 from support.registering import register
 from support.sql import NOW, execute, one, rows
+from support.users import viewer
 
 from fbtasks import FEATURES, FBTasks, Feature
 from fbtasks import timing as clock
@@ -343,12 +343,9 @@ def test_a_check_that_cannot_be_done_hides_none_of_the_others(url):
         assert (each.level, each.finding) == (Level.NOTE, "it could not be checked: RuntimeError: no idea")
 
 
-@pytest.mark.embedded
 def test_a_viewer_sees_all_that_its_role_lets_it_see(own_app):
-    with own_app.database.session() as session:
-        grants.grant(session, "viewer", "ANN")
-        session.sql("CREATE PACKAGE FBTASKS_CORE_0 AS BEGIN END")
-    with closing(FBTasks("viewer", replace(own_app.settings.url, user="ANN"))) as app, closing(own_app.connect()):
+    execute(own_app, "CREATE PACKAGE FBTASKS_CORE_0 AS BEGIN END")
+    with viewer(own_app) as theirs, closing(FBTasks("viewer", theirs)) as app, closing(own_app.connect()):
         seen = {each.id: each for each in examine(app.database, fix=True)}
     assert [*seen] == CHECKS
     assert [name for name, each in seen.items() if "could not be checked" in each.finding] == []
