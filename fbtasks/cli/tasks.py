@@ -156,7 +156,7 @@ def _done(numbers: Iterable[int], what: str, done: str = "deleted") -> int:
 
 @contextmanager
 def _noted() -> Iterator[list[int]]:
-    """For the block, the first Ctrl-C is put into the list that is yielded: raised at once it could cut a commit."""
+    """For the block, the first Ctrl-C is put into the list that is yielded. Raised behind a commit it would hide it."""
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
