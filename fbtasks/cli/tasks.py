@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 import click
@@ -129,15 +132,18 @@ _REST: Final = "\x1b[K"
 def _done(numbers: Iterable[int], what: str, done: str = "deleted") -> int:
     """Returns the sum of *numbers*, each of which is committed; a terminal shows it in one line that changes.
 
-    When it is interrupted, it says what was done.
+    When it is interrupted, it says what was done: Ctrl-C waits for the next number, and a second one does not.
     """
     total, shown = 0, 0.0
     try:
-        for number in numbers:
-            total += number
-            if sys.stderr.isatty() and time.monotonic() - shown > _PAUSE:
-                shown = time.monotonic()
-                write(f"\r{count(total, what)} {done}", err=True, end=_REST)
+        with _noted() as interrupted:
+            for number in numbers:
+                total += number
+                if sys.stderr.isatty() and time.monotonic() - shown > _PAUSE:
+                    shown = time.monotonic()
+                    write(f"\r{count(total, what)} {done}", err=True, end=_REST)
+                if interrupted:
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
         if shown:
             write("\r", err=True, end=_REST)
@@ -146,3 +152,23 @@ def _done(numbers: Iterable[int], what: str, done: str = "deleted") -> int:
     if shown:
         write("\r", err=True, end=_REST)
     return total
+
+
+@contextmanager
+def _noted() -> Iterator[list[int]]:
+    """For the block, the first Ctrl-C is put into the list that is yielded. Raised behind a commit it would hide it."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if noted:
+            signal.default_int_handler(number, frame)
+        noted.append(number)
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield noted
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

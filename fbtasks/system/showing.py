@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()])*?)\)?\.?")
+_REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, (?!with the same URL))[^()])*?)\)?\.?")
 CUT: Final = " ... "
 """What stands for the middle of a text that was too long."""
 

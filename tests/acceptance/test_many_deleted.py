@@ -10,6 +10,8 @@ import sys
 import pytest
 from support.sql import one
 
+from fbtasks.cli.tasks import _done
+
 MANY = 20_000
 
 
@@ -34,7 +36,6 @@ def interrupted(project, *arguments):
     return said.decode()
 
 
-@pytest.mark.embedded
 def test_an_interrupted_purge_says_what_it_has_deleted(project, app):
     app.migrate()
     task = app.task(lambda: None, name="proj.nothing", ignore_result=True)
@@ -44,3 +45,25 @@ def test_an_interrupted_purge_says_what_it_has_deleted(project, app):
     deleted = int(re.search(r"Interrupted: (\d+) tasks deleted\.", said)[1])
     assert 0 < deleted < MANY
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == MANY - deleted
+
+
+def test_an_interrupt_while_a_transaction_is_committed_waits_for_it(capsys):
+    def committed():
+        yield 200
+        signal.raise_signal(signal.SIGINT)
+        yield 200
+        pytest.fail("it goes on")
+
+    with pytest.raises(KeyboardInterrupt):
+        _done(committed(), "task")
+    assert capsys.readouterr().err == "Interrupted: 400 tasks deleted.\n"
+
+    def stuck():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("it goes on")
+        yield 200
+
+    with pytest.raises(KeyboardInterrupt):
+        _done(stuck(), "task")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

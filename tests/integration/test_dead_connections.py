@@ -33,7 +33,6 @@ WORKER = """
 """
 
 
-@pytest.mark.embedded
 def test_a_worker_that_was_killed_after_somebody_had_read_the_monitoring_tables(app, url, wait_for, caplog):
     """It is found dead by its connection, as one is whose connection nobody had looked at, and not by its lease."""
     with app.database.session() as session, started(WORKER, url, LEASE, stdout=subprocess.PIPE) as other:

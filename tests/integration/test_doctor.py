@@ -4,7 +4,6 @@ import json
 import os
 import re
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from support.limbo import end_limbo, prepare
 from support.programs import command_line
 from support.registering import register
 from support.sql import NOW, execute, one, rows
+from support.users import viewer
 
 from fbtasks import FEATURES, FBTasks, Feature
 from fbtasks import timing as clock
@@ -89,9 +89,9 @@ WRONG = [
     ("INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE) VALUES ('audit', 1, 'AUDIT_1')", "features", "ERROR",
      "package AUDIT_1 of the feature audit is missing", "fbtasks migrate -A MODULE"),
     ("UPDATE QUEUE_IDENTITY SET DATABASE_PATH = '/old'", "identity", "ERROR", "it was /old before",
-     "If this database is the one that should run them: fbtasks adopt --url "),
+     "If this database is the one that should run them: fbtasks adopt"),
     (f"DELETE FROM QUEUE_SCHEMA WHERE VERSION = {LAST}", "schema", "ERROR",
-     f"has schema version {LAST - 1}, not {LAST}", "fbtasks migrate --url firebird:"),
+     f"has schema version {LAST - 1}, not {LAST}", "fbtasks migrate"),
     ("INSERT INTO QUEUE_SCHEMA VALUES (999, 'late', CURRENT_TIMESTAMP)", "schema", "ERROR", "Upgrade fbtasks", None),
 ]  # fmt: skip
 
@@ -107,13 +107,13 @@ def test_what_is_wrong_in_the_database(own_app, statement, name, level, text, re
     assert (each.remedy is None) == (remedy is None)
 
 
-def test_an_older_schema_is_not_migrated_and_what_is_in_it_not_looked_at(own_app):
+def test_an_older_schema_is_not_migrated_and_what_is_in_it_not_looked_at(own_app, url):
     execute(own_app, f"DELETE FROM QUEUE_SCHEMA WHERE VERSION = {LAST}")
     own_app.close()
-    assert own_app.settings.migrates
-    assert [each.id for each in examine(own_app.database, fix=True)] == [*engine.CHECKS]
-    with closing(own_app.database.open_as_it_is()) as session:
-        assert session.read("schema_version") == [(LAST - 1,)]
+    with closing(FBTasks("test", url, auto_migrate=True)) as app:
+        assert [each.id for each in examine(app.database, fix=True)] == [*engine.CHECKS]
+        with closing(app.database.open_as_it_is()) as session:
+            assert session.read("schema_version") == [(LAST - 1,)]
 
 
 @pytest.mark.embedded
@@ -343,12 +343,9 @@ def test_a_check_that_cannot_be_done_hides_none_of_the_others(url):
         assert (each.level, each.finding) == (Level.NOTE, "it could not be checked: RuntimeError: no idea")
 
 
-@pytest.mark.embedded
 def test_a_viewer_sees_all_that_its_role_lets_it_see(own_app):
-    with own_app.database.session() as session:
-        grants.grant(session, "viewer", "ANN")
-        session.sql("CREATE PACKAGE FBTASKS_CORE_0 AS BEGIN END")
-    with closing(FBTasks("viewer", replace(own_app.settings.url, user="ANN"))) as app, closing(own_app.connect()):
+    execute(own_app, "CREATE PACKAGE FBTASKS_CORE_0 AS BEGIN END")
+    with viewer(own_app) as theirs, closing(FBTasks("viewer", theirs)) as app, closing(own_app.connect()):
         seen = {each.id: each for each in examine(app.database, fix=True)}
     assert [*seen] == CHECKS
     assert [name for name, each in seen.items() if "could not be checked" in each.finding] == []

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from support.programs import program
 from support.sql import execute
 
@@ -39,7 +38,6 @@ def peak(project, *arguments):
     return int((project.folder / "peak.txt").read_text()) / 1024, done.stdout
 
 
-@pytest.mark.embedded
 def test_a_long_list_takes_no_more_memory_than_a_short_one(project, app):
     count = 4_000
     app.migrate()

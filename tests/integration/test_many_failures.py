@@ -2,7 +2,6 @@
 
 from contextlib import closing
 
-import pytest
 from depth.counter import Counter
 
 from fbtasks.tasks.call import Failed
@@ -10,7 +9,6 @@ from fbtasks.tasks.call import Failed
 COUNT = 300
 
 
-@pytest.mark.embedded
 def test_retrying_all_failed_tasks_takes_few_statements(app, project, claim, end):
     add = app.task(name="add", max_retries=0)(lambda n: n)
     add.delay_many([(number,) for number in range(COUNT)])

@@ -1,10 +1,13 @@
 """The helpers for the tests of applications, and the pytest plugin."""
 
+import fnmatch
 import logging
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from support.sql import execute, one
@@ -12,6 +15,7 @@ from support.sql import execute, one
 from fbtasks import Change, ConfigurationError, Event, FBTasks, FBTasksError, Row, UnknownTaskError
 from fbtasks.testing import drain, eager, on_database
 from fbtasks.testing.worker import WorkerProcess
+from fbtasks.url import DatabaseURL
 
 
 @pytest.fixture
@@ -80,6 +84,13 @@ def test_a_test_that_uses_another_database_is_refused(tmp_path, where, allowed):
     assert ("1 passed" in done.stdout) != refused, done.stdout
     assert ("is no database of a test" in done.stdout) == refused, done.stdout
     assert (tmp_path / "real/shop.fdb").exists() == bool(allowed)
+
+
+def test_the_pattern_of_the_page_allows_databases_of_a_server():
+    page = (Path(__file__).parents[2] / "docs/how-to/testing.md").read_text()
+    (pattern,) = re.findall(r'`fbtasks_databases = \["(.*)"\]`', page)
+    for path in ("/srv/test.fdb", "test"):
+        assert fnmatch.fnmatchcase(str(DatabaseURL.parse(f"firebird://tester:secret@testserver/{path}")), pattern)
 
 
 @pytest.fixture

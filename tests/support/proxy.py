@@ -112,6 +112,8 @@ class Proxy:
         """Bytes a second that a connection may send, by direction, where that is limited."""
         self.cuts = 0
         """How often the connections were closed by :meth:`cut` or :meth:`cut_after`."""
+        self.refused = 0
+        """How many connections :meth:`refuse` has reset."""
         self._listener = self._listen(0)
         self.port = self._listener.getsockname()[1]
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
@@ -141,6 +143,7 @@ class Proxy:
         self.wait_thawed()
         try:
             if self._refusing:
+                self.refused += 1
                 raise ConnectionRefusedError
             server = socket.create_connection(self._target, timeout=10)
         except OSError:

@@ -1,6 +1,8 @@
-"""Users of the server of FBTASKS_TEST_URL."""
+"""Users of a database, and of the server of FBTASKS_TEST_URL."""
 
 import secrets
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -66,3 +68,14 @@ class Users:
                 self._do(f"DROP USER {name}")
         finally:
             self.admin.close()
+
+
+@contextmanager
+def viewer(app):
+    """The URL of the app's database for a user who is a viewer. The embedded engine asks for no password."""
+    if app.settings.url.embedded:
+        app.database.use(lambda session: grants.grant(session, "viewer", "VIEWER"))
+        yield replace(app.settings.url, user="VIEWER")
+        return
+    with closing(Users(app.settings.url.reveal())) as users:
+        yield users.add("viewer")

@@ -557,10 +557,10 @@ def test_the_length_of_a_queue_is_counted_up_to_a_bound(store):
     assert indexed < 250  # those that were claimed are versions of the rows that are ready
 
 
-def test_who_looks_at_the_database_is_told_of_the_queues_of_celery(store, app, capsys):
+def test_who_looks_at_the_database_is_told_of_the_queues_of_celery(store, app, url, capsys):
     def told(*command):
         capsys.readouterr()
-        command_line(*command, "--url", str(app.settings.url))
+        command_line(*command, "--url", url)
         out, err = capsys.readouterr()
         return out.splitlines()[-1], err
 

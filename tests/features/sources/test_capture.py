@@ -76,7 +76,6 @@ def test_only_what_is_wanted_is_recorded(shop):
     assert brief(shop, number=5) == [("i", 1), ("u", 1)]
 
 
-@pytest.mark.embedded
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_two_phase_commit(shop, tmp_path, end):
     from firebird.driver import DistributedTransactionManager

@@ -1,36 +1,20 @@
 """A dashboard whose database user has the role of a viewer: the database itself keeps it from changing anything."""
 
 from contextlib import closing
-from dataclasses import replace
 from urllib.parse import urlencode
 
-import pytest
 from support.dashboards import SAME, browser, page
 from support.draining import drain
 from support.registering import register
 from support.sql import rows
-from support.users import Users
+from support.users import viewer
 
 from fbtasks import FBTasks
-from fbtasks.database import grants
-from fbtasks.url import DatabaseURL
 
 TABLES = ("QUEUE_TASK", "QUEUE_HISTORY", "QUEUE_POLICY", "QUEUE_LIMIT", "QUEUE_SCHEDULE", "QUEUE_CANCEL", "QUEUE_AUDIT")
 
 
-@pytest.fixture
-def viewers(app, url):
-    """The URL of the database for a user who is a viewer."""
-    found = DatabaseURL.parse(url)
-    if found.embedded:
-        app.database.use(lambda session: grants.grant(session, "viewer", "VIEWER"))
-        yield replace(found, user="VIEWER")
-        return
-    with closing(Users(url)) as users:
-        yield users.add("viewer")
-
-
-def test_a_viewer_sees_every_page_and_changes_nothing(app, viewers):
+def test_a_viewer_sees_every_page_and_changes_nothing(app):
     app.limit("one", at_once=1)
     app.add_periodic(app.task(name="t", limits="one")(lambda: None), every=3600)
     fails = app.task(name="fails", max_retries=0)(lambda: 1 / 0)
@@ -41,8 +25,8 @@ def test_a_viewer_sees_every_page_and_changes_nothing(app, viewers):
     app.tasks["t"].apply_async(countdown=1000)
     register(app, name="w", queues=["default"])
     before = [rows(app, f"SELECT * FROM {table}") for table in TABLES]
-    with closing(FBTasks("shop", viewers)) as viewer:
-        client = browser(viewer)
+    with viewer(app) as theirs, closing(FBTasks("shop", theirs)) as shop:
+        client = browser(shop)
         left, seen, deeds = ["/"], set(), {}
         while left:
             path = left.pop()
