@@ -5,7 +5,7 @@ walking on from one to the next.
 """
 
 import pytest
-from support.sql import execute, page_fetches
+from support.sql import execute, fetches_of
 
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import QueueSpec
@@ -45,25 +45,14 @@ def asked(app, session):
     yield "drop", drop
 
 
-def fetches(app, session):
-    """Pages that each question fetches when it is asked once more."""
-    found = {}
-    for what, ask in asked(app, session):
-        ask()
-        before = page_fetches(session)
-        ask()
-        found[what] = page_fetches(session) - before
-    return found
-
-
 @pytest.mark.embedded
 def test_what_was_prepared_when_little_waited_costs_no_more_when_much_does(app, session):
     app.queue("m", max_length=100)
     app.migrate()
     first, _, last = (session.run(lambda t, q=q: messages.declare_queue(t, QueueSpec(q), None)).id for q in "amz")
     execute(app, WAITING.format(count=100, first=first, last=last))
-    before = fetches(app, session)
+    before = fetches_of(session, asked(app, session))
     for _ in range(4):
         execute(app, WAITING.format(count=10_000, first=first, last=last))
-    after = fetches(app, session)
+    after = fetches_of(session, asked(app, session))
     assert {what: (before[what], n) for what, n in after.items() if n > before[what] + SLACK} == {}

@@ -150,6 +150,17 @@ def page_fetches(session):
     return session.connection.info.fetches
 
 
+def fetches_of(session, asked):
+    """Pages that each of the questions that are *asked*, by names, fetches when it is asked once more."""
+    found = {}
+    for what, ask in asked:
+        ask()
+        before = page_fetches(session)
+        ask()
+        found[what] = page_fetches(session) - before
+    return found
+
+
 def adopt(session):
     """Has a copy of a database taken for the original. Nothing has been read of sources that it could forget."""
     session.run(lambda t: t.execute("adopt"))

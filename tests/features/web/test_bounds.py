@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.sql import execute, page_fetches
+from support.sql import execute, fetches_of
 from support.variants import slow
 
 from fbtasks.features.web import search, store
@@ -94,17 +94,6 @@ def asked(app, session):
     yield "the audit", lambda: store.audit(session)
 
 
-def fetches(app, session):
-    """Pages that each question fetches when it is asked once more."""
-    found = {}
-    for what, ask in asked(app, session):
-        ask()
-        before = page_fetches(session)
-        ask()
-        found[what] = page_fetches(session) - before
-    return found
-
-
 @pytest.mark.embedded
 @pytest.mark.parametrize("many", [50_000, slow(1_000_000)])
 def test_what_is_asked_costs_the_same_with_many_tasks(app, session, monkeypatch, many):
@@ -118,7 +107,7 @@ def test_what_is_asked_costs_the_same_with_many_tasks(app, session, monkeypatch,
             execute(app, ENDED.format(**part))
             execute(app, WAITING.format(**part))
             execute(app, PAST.format(**part))
-        counts.append(fetches(app, session))
+        counts.append(fetches_of(session, asked(app, session)))
     before, after = counts
     if os.environ.get("FBTASKS_SLOW"):
         print(*(f"{what:60} {before[what]:7} {after[what]:7}" for what in before), sep="\n")
