@@ -103,6 +103,16 @@ MUTEX_TO_COND = 40
 SHARED_NORMAL = 128
 
 
+def table_of(pid):
+    """The file with the engine's table of locks, as soon as a thread of *pid* waits in it."""
+    limit = time.monotonic() + 30
+    while not (found := {path for path, _ in events_of(pid) if "fb_lock_" in path}):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    (table,) = found
+    return table
+
+
 def events_of(pid):
     """Where in the engine's shared files the mutexes are of the events that threads of *pid* wait for."""
     maps = []
@@ -224,7 +234,7 @@ def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(
         writer = stack.enter_context(started(script, url, **files))
         stack.callback(writer.kill)
         wait_for_lines([log], 10)
-        (table,) = {path for path, _ in events_of(writer.pid) if "fb_lock_" in path}
+        table = table_of(writer.pid)
         arguments = (Path(__file__).parents[1], table, TABLE_MUTEX_AT)
         holder = stack.enter_context(started(HOLDER, *arguments, stdout=subprocess.PIPE))
         stack.callback(holder.kill)
@@ -276,7 +286,7 @@ def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_an
         if how == "a process is stopped":
             writer.send_signal(signal.SIGSTOP)
         else:
-            (table,) = {path for path, _ in events_of(writer.pid) if "fb_lock_" in path}
+            table = table_of(writer.pid)
             holder = start(HOLDER, Path(__file__).parents[1], table, TABLE_MUTEX_AT, stdout=subprocess.PIPE)
             assert holder.stdout.readline() == b"locked\n"
         command = start(COMMAND, url, stderr=subprocess.PIPE)
