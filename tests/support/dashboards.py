@@ -97,3 +97,8 @@ def addresses(site):
     menu = first[1 : first.index("/system") + 1]  # behind the name of the app
     below = (next((link for link in links(path) if link.startswith(f"{path}/")), None) for path in menu[1:])
     return [*menu, *filter(None, below)]
+
+
+def is_seen_elsewhere(path):
+    """Whether an address that was found in a page leads away, or to a page like others: of another search or time."""
+    return not path.startswith("/") or bool(re.search("span=|[?+]name[=:]|[+](queue|worker|why|since):", path))
