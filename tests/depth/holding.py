@@ -22,6 +22,7 @@ def bill(number): pass
     def fill(self, count):
         self.enqueue(self.bill, count, (1,))
         self.settled()
+        self.collected(count)  # they were ready, for a moment
 
     def other_key(self):
         self.bill.delay(2)
