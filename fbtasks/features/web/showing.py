@@ -135,17 +135,12 @@ class Arguments:
 
     def values(self, payload: Payload | None, task: str) -> dict[str, Any]:
         """Returns the arguments of a call of *task* by their names and by their places, as far as they are shown."""
-        call = self.call(payload)
-        if call is None:
-            return {}
-        found = named(call, self._app.known_task(task))
-        told = [(name, MARK if self.is_secret(name) else self._without_secrets(value)) for name, value in found]
-        return dict(told) | {str(at): value for at, (_, value) in enumerate(told[: len(call[0])])}
-
-    def call(self, payload: Payload | None) -> tuple[list[Any], dict[str, Any]] | None:
-        """Returns the positional and the keyword arguments, as JSON has them. None: they are not to be shown."""
         body = None if payload is None else self._body(payload)
-        return None if body is None else (body[0], body[1])
+        if body is None:
+            return {}
+        found = named((body[0], body[1]), self._app.known_task(task))
+        told = [(name, MARK if self.is_secret(name) else self._without_secrets(value)) for name, value in found]
+        return dict(told) | {str(at): value for at, (_, value) in enumerate(told[: len(body[0])])}
 
     def _body(self, payload: Payload) -> list[Any] | None:
         match self._read(payload):

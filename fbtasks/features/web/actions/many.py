@@ -51,15 +51,7 @@ def _retry(transaction: Transaction, ids: bytes, first: int, step: int) -> int:
     return int(transaction.call("FBTASKS_OPERATOR.RETRY_MANY", ids, first, step))
 
 
-def _cancel(transaction: Transaction, ids: bytes, *_: int) -> int:
-    return _ended(transaction, ids, stops=False)
-
-
-def _stop(transaction: Transaction, ids: bytes, *_: int) -> int:
-    return _ended(transaction, ids, stops=True)
-
-
-def _ended(transaction: Transaction, ids: bytes, *, stops: bool) -> int:
+def _cancel(transaction: Transaction, ids: bytes, *_: int, stops: bool) -> int:
     cancelled, requested, _ = transaction.call("FBTASKS_READER.CANCEL_MANY", ids, int(stops))
     return int(cancelled + requested)
 
@@ -70,8 +62,8 @@ def _discard(transaction: Transaction, ids: bytes, *_: int) -> int:
 
 ON_MANY: Final[Mapping[str, BulkAct]] = {
     "retry": BulkAct("Retry", "Put {many} back into their queues?", _retry, paced=True),
-    "cancel": BulkAct("Cancel", "Cancel {many}?", _cancel),
-    "stop": BulkAct("Stop", "Stop {many}? Their workers end them.", _stop),
+    "cancel": BulkAct("Cancel", "Cancel {many}?", partial(_cancel, stops=False)),
+    "stop": BulkAct("Stop", "Stop {many}? Their workers end them.", partial(_cancel, stops=True)),
     "discard": BulkAct("Discard", "Delete {many} for good, with their results and errors?", _discard),
 }
 PACE: Final = Field(name="pace", label="how many a minute may begin (empty: all at once)", kind="number")

@@ -12,6 +12,7 @@ from werkzeug.wrappers import Response
 from fbtasks.cli.output import visible_json
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.features.web.actions.deed import Button, Deed, Values, perform
+from fbtasks.features.web.query import ENDED
 from fbtasks.features.web.showing import MOST, POSITIONAL, named
 from fbtasks.queue.operations import tasks
 from fbtasks.sheet import Field
@@ -22,7 +23,6 @@ from fbtasks.tasks.serialize import JSON_TYPE, Payload
 if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
 
-ENDED: Final = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 OF_TRACES: Final = ("traceparent", "tracestate", "baggage", "sentry-trace", "fbtasks-sent")
 """Headers that say in which trace a call was made. The new call belongs to another one."""
 
