@@ -197,13 +197,14 @@ def retry_failed(database: Database, wanted: Filter, app: FBTasks | None = None)
         return total
 
 
-def cancel(database: Database, task_ids: Iterable[str]) -> TaskChanges:
+def cancel(database: Database, task_ids: Iterable[str], *, terminate: bool = True) -> TaskChanges:
     """Cancels waiting tasks, and asks the workers of running ones to stop them.
 
-    Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
+    Without *terminate* a running one may end as it does, and is not tried again. Raises :class:`TaskNotFound` for an
+    id that does not exist, before any task is changed.
     """
     condition = "only tasks that have not ended are cancelled"
-    return _change(database, task_ids, partial(tasks.revoke, terminate=True), condition)
+    return _change(database, task_ids, partial(tasks.revoke, terminate=terminate), condition)
 
 
 def discard(database: Database, task_ids: Iterable[str]) -> TaskChanges:

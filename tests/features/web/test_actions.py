@@ -13,6 +13,7 @@ from support.sql import execute, one, rows
 from fbtasks import FEATURES, ConfigurationError, FBTasks
 from fbtasks.feature import Feature
 from fbtasks.features.web.actions import many
+from fbtasks.queue.operations import tasks
 from fbtasks.sheet import Act, Field, Line, Sheet
 from fbtasks.states import State
 
@@ -82,6 +83,20 @@ def test_a_running_task_is_stopped_by_its_worker(app, client, claim):
     assert f"/tasks/{number}/stop" in page(client, f"/tasks/{number}").buttons
     assert "Its worker was asked to stop it." in said(client, post(client, f"/tasks/{number}/stop")).text
     assert one(app, "SELECT TERMINATE FROM QUEUE_CANCEL") == 1
+
+
+def test_a_task_that_is_claimed_while_it_is_cancelled_is_not_stopped(app, client, claim, monkeypatch):
+    number = app.task(name="t")(print).delay().id
+    look = tasks.get_task
+
+    def look_and_claim(*given):
+        found = look(*given)
+        claim()
+        return found
+
+    monkeypatch.setattr(tasks, "get_task", look_and_claim)
+    assert "A worker has begun it." in said(client, post(client, f"/tasks/{number}/cancel")).text
+    assert one(app, "SELECT TERMINATE FROM QUEUE_CANCEL") == 0
 
 
 def test_all_that_a_search_finds_as_the_reader_was_asked(app, client, fail, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from werkzeug.exceptions import NotFound
@@ -27,12 +28,12 @@ OF_TRACES: Final = ("traceparent", "tracestate", "baggage", "sentry-trace", "fbt
 """Headers that say in which trace a call was made. The new call belongs to another one."""
 
 
-def _changed(changes: tasks.TaskChanges, what: str) -> str:
+def _changed(changes: tasks.TaskChanges, act: TaskAct) -> str:
     """Returns what was done. Raises an error when nothing was."""
     if changes.refused:
         state = changes.refused[0].state or "gone"
         raise FBTasksError(f"nothing was changed, for the task is {state}: {changes.condition}.")
-    return "Its worker was asked to stop it." if changes.requested else f"The task is {what}."
+    return act.requested if changes.requested else f"The task is {act.done}."
 
 
 class TaskAct(NamedTuple):
@@ -44,6 +45,8 @@ class TaskAct(NamedTuple):
     ask: str
     change: Callable[..., tasks.TaskChanges]
     done: str
+    requested: str = ""
+    """What is said when the task runs, so that its worker has to do it."""
 
 
 ON_TASK: Final[Mapping[str, TaskAct]] = {
@@ -52,10 +55,18 @@ ON_TASK: Final[Mapping[str, TaskAct]] = {
         "Cancel",
         tuple(each for each in State if each.live and each is not State.RUNNING),
         "Cancel task {id}, {name}? It will not run.",
+        partial(tasks.cancel, terminate=False),  # a worker may have begun it meanwhile: to stop it is another right
+        "cancelled",
+        "A worker has begun it. It may end as it does, and is not tried again.",
+    ),
+    "stop": TaskAct(
+        "Stop",
+        (State.RUNNING,),
+        "Stop task {id}, {name}, while it runs?",
         tasks.cancel,
         "cancelled",
+        "Its worker was asked to stop it.",
     ),
-    "stop": TaskAct("Stop", (State.RUNNING,), "Stop task {id}, {name}, while it runs?", tasks.cancel, "cancelled"),
     "discard": TaskAct(
         "Discard", ENDED, "Delete task {id}, {name}, for good, with its result or its error?", tasks.discard, "deleted"
     ),
@@ -94,7 +105,7 @@ def task(context: Context, id: str, action: str) -> Response:
         queue=row.queue,
         back=context.url("tasks") if action == "discard" else back,
         ask=act.ask.format(id=row.id, name=row.name),
-        do=lambda _: _changed(act.change(context.database, [str(row.id)]), act.done),
+        do=lambda _: _changed(act.change(context.database, [str(row.id)]), act),
         harms=bool(act.ask),
     )
     return perform(context, deed)
