@@ -124,6 +124,7 @@ def test_tries_are_on_the_timeline_of_their_task(app):
     number = task.delay().id
     drain(app)
     execute(app, "UPDATE QUEUE_TRY SET START_TIME = DATEADD(-2 SECOND TO END_TIME)")
+    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = CLAIM_TIME")  # it took less than the clock tells
     client = browser(app)
     kinds = [part[0] for part in client.get(f"/tasks/{number}.json").json["timeline"]]
     assert [each for each in kinds if each != "waited"] == ["retry", "succeeded"]

@@ -84,7 +84,7 @@ def show(context: Context, id: str) -> Response:
 
 
 def _timeline(row: TaskRow, tries: list[Try], now: datetime) -> list[tuple[str, datetime, datetime]]:
-    """Returns what was done of a task and when, one after the other."""
+    """Returns what was done of a task and when, one after the other; of a wait only if it took some time."""
     found, at = [], row.raise_time
     if row.start_time > at and not tries:
         found.append(("scheduled", at, min(row.start_time, now)))
@@ -98,4 +98,4 @@ def _timeline(row: TaskRow, tries: list[Try], now: datetime) -> list[tuple[str, 
         found += [("waited", at, row.claim_time), (row.state.name.lower(), row.claim_time, end)]
     else:
         found.append(("waited", at, end))
-    return [part for part in found if part[2] > part[1]]
+    return [part for part in found if part[0] not in ("scheduled", "waited") or part[2] > part[1]]
