@@ -237,15 +237,15 @@ def test_a_transactional_task_whose_row_is_locked_holds_up_nobody_and_has_its_ef
 @pytest.mark.embedded
 def test_a_host_lock_that_is_never_given_back_stops_no_worker(project, producer, wait_for):
     worker = project.worker("-c", "2")
-    assert producer.send_task("proj.note", (1,)).get(timeout=10) == 1
+    assert producer.send_task("proj.note", (1,)).get(timeout=30) == 1
     holder = started(HOLD, project.url, stdout=subprocess.PIPE)
     try:
         assert holder.stdout.readline() == "held\n"
         for n in range(2, 8):
-            assert producer.send_task("proj.note", (n,)).get(timeout=5) == n
-        assert producer.send_task("proj.effect", (9,)).get(timeout=5) == 9
+            assert producer.send_task("proj.note", (n,)).get(timeout=30) == n
+        assert producer.send_task("proj.effect", (9,)).get(timeout=30) == 9
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(10) == 0
+        assert worker.wait(30) == 0
     finally:
         holder.kill()
         holder.wait()
