@@ -478,8 +478,11 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
     shop.send_task("shop.say", (1,), queue="forgotten")
     shown = fb("inspect", "queues").out
     assert re.search(r"^forgotten +1 +0 +0 +0 +0 +\d+ m?s +none$", shown, re.MULTILINE)
+    shop.send_task("shop.say", (1,), queue="mails")
     assert fb("health", code=1).out == (
-        "queue forgotten: no worker serves it. To move its tasks: fbtasks move --from forgotten --to QUEUE\n"
+        "queue forgotten: no worker serves it. Start one: fbtasks worker -A MODULE -Q forgotten\n"
+        "queue mails: no worker serves it. Did you mean 'mail'? "
+        "To move its tasks: fbtasks move --from mails --to QUEUE\n"
         "queue default: no worker knows a task named shop.unknown (fbtasks inspect parked)\n"
     )
 

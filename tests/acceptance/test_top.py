@@ -140,7 +140,7 @@ def test_it_says_that_the_database_is_lost_and_goes_on(top, project, wait_for):
         assert str(file) not in {os.readlink(each) for each in (process / "fd").iterdir()}
         screen.send("SIGCONT")
         screen.type("?")
-        screen.until("choose another row")
+        screen.until("choose another row", "OLDEST is how long the first ready one has waited.", "the last two looks.")
         screen.send("SIGTERM")
         assert screen.end() == 128 + signal.SIGTERM
         assert_given_back(screen)

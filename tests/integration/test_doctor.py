@@ -308,7 +308,7 @@ def test_workers_and_the_tasks_that_they_do_not_run(app):
         ("parked-names", "ERROR",
          "queue parked: no worker knows a task named shop.sent. Did you mean 'shop.send'?", "fbtasks inspect parked"),
         ("unserved", "ERROR", "queue mial: no worker serves it",
-         "To move its tasks: fbtasks move --from mial --to QUEUE"),
+         "Start one: fbtasks worker -A MODULE -Q mial"),
         ("overdue", "ERROR", "queue mial: a task has waited for 60 min", None),
     }  # fmt: skip
 

@@ -23,8 +23,8 @@ _MOST: Final = 20
 _HELP: Final = (
     f"Up to {MOST} tasks of a state are counted: {MOST}+ stands for more.",
     f"Of what runs {MOST_RUNNING} tasks are read, of what failed the last {MOST_FAILED}.",
-    "SCHED are scheduled tasks, DONE/S those that end in a second. OLDEST is how long the first has waited.",
-    "Rates are those between the last two looks.",
+    "SCHED are scheduled tasks, OLDEST is how long the first ready one has waited.",
+    "DONE/S and other rates are those between the last two looks.",
 )
 
 

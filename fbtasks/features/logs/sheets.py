@@ -52,6 +52,12 @@ class LogSheet(Sheet):
         return {"Log": Ref(self.name, str(task), count(lines, "line"))} if tries else {}
 
 
-def _line(task: int, tries: int, lines: int, written: datetime) -> Line:
-    cells = {"Task": TaskRef(task), "Tries": tries, "Lines": Ref("logs", str(task), str(lines)), "Written": written}
+def _line(task: int, name: str | None, tries: int, lines: int, written: datetime) -> Line:
+    cells = {
+        "Task": TaskRef(task),
+        "Name": name,
+        "Tries": tries,
+        "Lines": Ref("logs", str(task), str(lines)),
+        "Written": written,
+    }
     return Line(key=str(task), cells=cells)

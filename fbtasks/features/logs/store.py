@@ -129,10 +129,10 @@ def size(session: Session, task: int) -> tuple[int, int]:
     return tries, lines or 0
 
 
-def newest(session: Session, below: int, most: int) -> list[tuple[int, int, int, datetime]]:
+def newest(session: Session, below: int, most: int) -> list[tuple[int, str | None, int, int, datetime]]:
     """Returns up to *most* tasks with a number less than *below*, the highest first.
 
-    Of each its number, as :func:`size` says, and when its last lines were written.
+    Of each its number, its name, as :func:`size` says, and when its last lines were written.
     """
     rows = session.read("log_tasks", below, most)
-    return [(task, tries, lines, as_utc(time)) for task, tries, lines, time in rows]
+    return [(task, name, tries, lines, as_utc(time)) for task, name, tries, lines, time in rows]

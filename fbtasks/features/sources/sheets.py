@@ -81,7 +81,6 @@ class SourceSheet(Sheet):
             "Options": _options(said),
             "Deployed": row.active_since,
             "Version": row.version,
-            "Problems": [_problem(row, each) for each in row.problems] or None,
         }
         return Detail(line=_line(key, row, waiting, backlogs), facts=facts, tables={"Lanes that stand still": lanes})
 

@@ -105,8 +105,11 @@ def serve(
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        why = error.strerror or error
-        raise ConfigurationError(f"--host {host} --port {port} cannot be listened at: {why}.") from None
+        why = str(error.strerror or error).partition(" (")[0]  # behind it Python repeats the address
+        raise ConfigurationError(
+            f"--host {host} --port {port} cannot be listened at: {why}. Give a port that is free (0: any), and an "
+            "address of this machine."
+        ) from None
     server = create_server(
         login.behind(application),
         sockets=[listener],

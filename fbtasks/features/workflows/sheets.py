@@ -76,10 +76,10 @@ class WorkflowSheet(Sheet):
             found = [*find(session, key, MOST + 1)[1].values()]
         except TaskNotFound:
             return None
-        tasks = [node for node in found if node.kind == "task"]
+        tasks = sorted((node for node in found if node.kind == "task"), key=lambda node: node.id)  # a cause comes first
         if len(found) < 2 or not tasks:
             return None
-        first = min(tasks, key=lambda node: node.id)
+        first = tasks[0]
         row = results.find(session, first.id)
         failed = [
             {

@@ -281,6 +281,8 @@ def test_what_dashboards_show(own_app, kept, log):
     assert shown.keys(1) == [second.id, first.id]
     assert shown.of_task(silent.id) == {}
     assert shown.of_task(first.id) == {"Log": Ref("logs", first.id, "1 line")}
+    assert shown.detail(second.id).line.cells["Name"] == "u"
+    assert "inspect logs" not in browser(own_app).get(f"/tasks/{first.id}").text  # a link says it
     ((title, (row,)),) = shown.detail(first.id).tables.items()
     assert title.startswith("Try 1, ")
     assert (row["Level"], row["Logger"], row["Line"]) == ("INFO", "shop", Private("one"))

@@ -544,6 +544,21 @@ def test_a_queue_in_which_tasks_are_always_ready_asks_its_sources_too(app, sessi
     assert made + 50 - ready == min(70, most * looks)
 
 
+def test_a_queue_in_which_a_limit_always_lets_one_in_asks_its_sources_too(app, session):
+    app.limit("narrow", at_once=1)
+    app.task(name="plain", limits="narrow")(lambda: None).delay_many([()] * 40)
+    number = one(app, "SELECT GEN_ID(QUEUE_OWNER_SEQ, 1) FROM RDB$DATABASE")
+    subscribe(app, NAME, id=number)
+    for lane in range(40):
+        change(app, lane, id=number)
+    names = []
+    for _ in range(40):
+        (claimed,) = claim(session, 1)
+        names.append(claimed.name)
+        finish(session, claimed)
+    assert 5 < names.count("plain") < 35
+
+
 @pytest.mark.parametrize(
     ("priorities", "expected"),
     [({0: 50}, 10), ({0: 3}, 17), ({-1: 50}, 20), ({1: 4}, 16), ({1: 4, 0: 50}, 6), ({1: 50, 0: 50}, 0)],

@@ -104,7 +104,7 @@ def test_what_is_not_deployed_and_events_without_a_handler_are_shown(app, source
     assert not found["unhandled:order.lost"].actions
     app.on_change("NOWHERE", insert=True, name="new")(lambda change: None)
     assert sources.lines()["undeployed:new"].wrong
-    assert sources.detail("undeployed:new").facts["Problems"]
+    assert sources.detail("undeployed:new").line.wrong
 
 
 def test_what_a_task_was_made_of_is_said(app, sources):

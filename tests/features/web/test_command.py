@@ -110,7 +110,7 @@ def test_a_database_that_is_not_there_or_lacks_the_tables(own_app, tmp_path, cap
 
 def test_a_port_that_is_taken(url, capsys, unused_port):
     assert command_line("web", "--url", url, "--port", str(unused_port)) == 2
-    assert re.search(r"--port \d+ cannot be listened at: Address already in use", capsys.readouterr().err)
+    assert re.search(r"--port \d+ cannot be listened at: Address already in use. Give a port", capsys.readouterr().err)
 
 
 @pytest.fixture

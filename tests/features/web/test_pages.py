@@ -100,7 +100,7 @@ def test_a_task_with_all_that_is_known_of_it(shop):
     client = browser(shop, links=links)
     found = page(client, f"/tasks/{shop.failed}")
     assert "ValueError: </title>" in found.text
-    assert "Traceback" in found.text
+    assert "Traceback" in found.text.partition("Facts")[0]  # what one looks for first
     assert "password (not shown)" in found.text
     assert "/o/1" in found.links
     assert not any("erp.example" in link for link in found.links)  # it has no such argument
@@ -131,6 +131,23 @@ def test_tries_are_on_the_timeline_of_their_task(app):
     shown = page(client, f"/tasks/{number}")
     assert "retry 2 s" in shown.text
     assert "retry" in [facts.get("class") for tag, facts in shown.tags if tag == "rect"]
+
+
+def test_a_task_that_waited_in_its_worker_took_as_long_as_it_ran(app):
+    number = app.task(name="t")(lambda: None).delay().id
+    drain(app)
+    execute(app, "UPDATE QUEUE_HISTORY SET CLAIM_TIME = DATEADD(-2 SECOND TO FINISH_TIME), ELAPSED_MS = 500")
+    assert "succeeded 500 ms" in page(browser(app), f"/tasks/{number}").text
+
+
+def test_what_no_worker_serves_is_told_beside_one_worker(app):
+    app.send_task("t", queue="mail")
+    register(app, queues=["default"])
+    client = browser(app)
+    shown = page(client, "/queues/mail").text
+    assert "mail no worker" in shown
+    assert "No worker serves this queue. Start one: fbtasks worker -A MODULE -Q mail" in shown
+    assert "1 worker 0 of 8 busy" in page(client, "/").text
 
 
 def test_a_worker_and_what_it_runs(app, claim):

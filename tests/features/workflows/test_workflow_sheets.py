@@ -68,14 +68,14 @@ def test_the_steps_are_a_graph(app, steps, workflows):
         assert (nodes[ends].state, nodes[ends].task, nodes[ends].detail) == (None, None, "failed")
         assert nodes[members[1]].detail == Private("boom", "builtins.ValueError")
         assert graph.left_out == 0
-    (first, second) = workflows.detail(end.id).tables["Failed and cancelled steps"]
-    assert (second["Step"], second["State"], second["Why"]) == (
+    cause, effect = workflows.detail(end.id).tables["Failed and cancelled steps"]
+    assert (cause["Step"], cause["State"], cause["Why"]) == (
         TaskRef(members[1], "boom"),
         "failed",
         Private("boom", "builtins.ValueError"),
     )
-    assert first["Step"] == TaskRef(body, "total")
-    assert first["Why"] == Private(f"task {members[1]} (boom) failed: ValueError: boom", "fbtasks.errors.ChordError")
+    assert effect["Step"] == TaskRef(body, "total")
+    assert effect["Why"] == Private(f"task {members[1]} (boom) failed: ValueError: boom", "fbtasks.errors.ChordError")
 
 
 def test_a_task_is_shown_with_its_workflow(app, steps, workflows):

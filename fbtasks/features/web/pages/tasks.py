@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from werkzeug.wrappers import Response
@@ -61,7 +61,7 @@ def show(context: Context, id: str) -> Response:
 
     def read(session: Session) -> tuple[list[Try], dict[str, Any]]:
         sheets = context.dashboard.sheets.items()
-        related = {sheet.title or name: cells for name, sheet in sheets if (cells := sheet.of_task(session, row.id))}
+        related = {name: cells for name, sheet in sheets if (cells := sheet.of_task(session, row.id))}
         return store.tries(session, row.id), related
 
     tries, related = context.database.use(read)
@@ -75,9 +75,9 @@ def show(context: Context, id: str) -> Response:
         tries=tries,
         timeline=_timeline(row, tries, context.now),
         why=found.why,
-        facts={name: Private(text) for name, (text, _) in found.facts.items() if text},
+        facts={name: Private(text) for name, (text, _) in found.facts.items() if text and name not in related},
         merged=None if found.asked_for is None else TaskRef(found.asked_for),
-        related=related,
+        related={context.dashboard.sheets[name].title or name.capitalize(): cells for name, cells in related.items()},
         links=links_of(context.options.links, row.name, payloads.values(found.arguments, row.name)),
         buttons=task_buttons(context, found),
     )
@@ -95,7 +95,10 @@ def _timeline(row: TaskRow, tries: list[Try], now: datetime) -> list[tuple[str, 
             at = each.end
     end = row.finish_time or now
     if row.claim_time is not None and (row.state is State.RUNNING or row.finish_time is not None):
-        found += [("waited", at, row.claim_time), (row.state.name.lower(), row.claim_time, end)]
+        began = row.claim_time  # the task may have waited a moment in its worker
+        if row.elapsed_ms is not None:
+            began = max(began, end - timedelta(milliseconds=row.elapsed_ms))
+        found += [("waited", at, began), (row.state.name.lower(), began, end)]
     else:
         found.append(("waited", at, end))
     return [part for part in found if part[0] not in ("scheduled", "waited") or part[2] > part[1]]
