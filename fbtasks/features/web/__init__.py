@@ -22,6 +22,7 @@ class Web(Feature):
 
     name = "web"
     schema = Path(__file__).with_name("schema")
+    hooks = frozenset({"TAKEN_BACK"})
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """Writes down what becomes of tasks, unless the app has that off, and forgets what is old."""

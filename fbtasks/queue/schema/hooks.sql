@@ -89,6 +89,10 @@ HOOK TOOK (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT)^
 HOOK HAS_ROOM (LIMIT_ID INTEGER)
 RETURNS (HAS_ROOM SMALLINT FIRST, NEXT_MS BIGINT)^
 
+-- A task was taken back from a worker that is dead, WHY says how that is known, and is ready again. CLAIM_TIME is still
+-- that of the try which has not ended.
+HOOK TAKEN_BACK (ID BIGINT, WORKER_ID BIGINT, WHY QUEUE_NAME)^
+
 -- The database is a copy, which goes on as one of its own: numbers of transactions and connections begin anew.
 HOOK ADOPTED^
 

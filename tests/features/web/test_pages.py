@@ -18,6 +18,7 @@ from werkzeug.test import Client
 from fbtasks import FEATURES, FBTasks
 from fbtasks.feature import Feature
 from fbtasks.features.web import charts, dashboard, store
+from fbtasks.queue.register import processes
 from fbtasks.sheet import Detail, Graph, Line, Node, Ref, Sheet, TaskRef
 from fbtasks.states import State
 
@@ -148,6 +149,18 @@ def test_what_no_worker_serves_is_told_beside_one_worker(app):
     assert "mail no worker" in shown
     assert "No worker serves this queue. Start one: fbtasks worker -A MODULE -Q mail" in shown
     assert "1 worker 0 of 8 busy" in page(client, "/").text
+
+
+def test_a_try_whose_worker_died_is_on_the_page_of_its_task(app, session, claim):
+    number = app.task(name="t")(print).delay().id
+    worker = register(app, name="web1")
+    claim(worker=worker)
+    assert session.run(lambda t: processes.rescue(t, worker, gone=True, awake=1e6, crash_limit=3)) == (
+        1, "its process is gone",
+    )  # fmt: skip
+    client = browser(app)
+    assert re.search(r"1 lost .* web1 its worker died \(its process is gone\)", page(client, f"/tasks/{number}").text)
+    assert "lost" in [part[0] for part in client.get(f"/tasks/{number}.json").json["timeline"]]
 
 
 def test_a_worker_and_what_it_runs(app, claim):

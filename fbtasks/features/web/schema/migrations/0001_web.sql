@@ -58,7 +58,8 @@ CREATE TABLE QUEUE_VERSION (
     CONSTRAINT QUEUE_VERSION_OF PRIMARY KEY (QUEUE, AT_TIME, WRITER) USING DESCENDING INDEX QUEUE_VERSION_LAST
 )^
 
--- Tries that did not end their task. KIND: 'retry', 'crash'; 'release' when the worker ended meanwhile.
+-- Tries that did not end their task. KIND: 'retry', 'crash'; 'release' when the worker ended meanwhile, 'lost' when it
+-- died.
 CREATE TABLE QUEUE_TRY (
     ID BIGINT NOT NULL PRIMARY KEY,
     TASK_ID BIGINT NOT NULL,

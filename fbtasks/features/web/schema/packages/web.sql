@@ -69,6 +69,16 @@ BEGIN
             DATEADD(-:ELAPSED_MS MILLISECOND TO :END_TIME), :END_TIME, :ERROR_TYPE, :ERROR_MSG, :TRACEBACK);
 END^
 
+-- Notes a try that nobody has seen end: its worker is dead.
+PROCEDURE TAKEN_BACK (ID BIGINT, WORKER_ID BIGINT, WHY QUEUE_NAME)
+AS
+BEGIN
+    INSERT INTO QUEUE_TRY (ID, TASK_ID, TRY_NO, KIND, WORKER, START_TIME, END_TIME, ERROR_MSG)
+        SELECT NEXT VALUE FOR QUEUE_TRY_SEQ, T.ID, T.TRY_COUNT + 1, 'lost', P.NAME, T.CLAIM_TIME, QUEUE_NOW(),
+            'its worker died (' || :WHY || ')'
+        FROM QUEUE_TASK T JOIN QUEUE_PROCESS P ON P.ID = :WORKER_ID WHERE T.ID = :ID;
+END^
+
 -- Joins rows of FROM_SPAN that are older than AGE seconds to rows of TO_SPAN: those of one such span. FOLDED is how
 -- many. The first one is locked before they are added up: of two transactions that join them, the second is in conflict
 -- there.
