@@ -186,11 +186,12 @@ def test_a_task_is_run_again_with_other_arguments(app, client):
     assert "tok_4711" not in client.get(f"/tasks/{number}/run").text
     values = {"arg0": "18", "arg1": "", "arg2": '{"a": "ü"}', "newat": '"now"'}
     assert "is not JSON" in post(client, f"/tasks/{number}/run", **values | {"arg0": "x"}).text
-    done = said(client, post(client, f"/tasks/{number}/run", **values))
-    assert "Enqueued as task" in done.text
+    answer = post(client, f"/tasks/{number}/run", **values)
+    done = said(client, answer)
     new, name, queue, priority, payload = rows(
         app, "SELECT ID, NAME, QUEUE, PRIORITY, PAYLOAD FROM QUEUE_TASK ORDER BY ID DESC"
     )[0]
+    assert answer.location.startswith(f"/tasks/{new}?")
     assert f"Enqueued as task {new}." in done.text
     assert (name, queue, priority) == ("shop.pay", "mail", 3)
     assert json.loads(bytes(payload)) == [[18, "tok_4711"], {"note": {"a": "ü"}, "at": "now"}]

@@ -43,8 +43,8 @@ class Deed:
     label: str
     back: str
     """The address that the browser is sent to."""
-    do: Callable[[Values], str]
-    """Does it with the values of the fields. Returns what was done, as a sentence."""
+    do: Callable[[Values], str | tuple[str, str]]
+    """Does it with the values of the fields. Returns what was done, as a sentence; and another address than *back*."""
     queue: str | None = None
     ask: str = ""
     """The question before it is done."""
@@ -72,7 +72,8 @@ def perform(context: Context, deed: Deed) -> Response:
     said = _said(deed.fields, values) if deed.said is None else deed.said(values)
     with _noting(context, deed.action, deed.what, said):
         done = deed.do(values)
-    return context.redirect(deed.back, done)
+    told, back = (done, deed.back) if isinstance(done, str) else done
+    return context.redirect(back, told)
 
 
 def _said(fields: Sequence[Field], values: Values) -> str:

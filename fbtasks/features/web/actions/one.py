@@ -139,7 +139,7 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
     def is_changed(each: Field, values: Values) -> bool:
         return values[each.name] not in ("", each.value)
 
-    def run(values: Values) -> str:
+    def run(values: Values) -> tuple[str, str]:
         read = {each.name: _json(each.label, values[each.name]) for each in fields if is_changed(each, values)}
         whole = [read.get(name, value) for name, value in given.items()]
         more = read.get("more", {})
@@ -150,7 +150,7 @@ def _run(context: Context, found: tasks.TaskDetail) -> Deed:
         made = context.app.send_task(
             row.name, whole[: len(args)], names, queue=row.queue, priority=row.priority, headers=headers
         )
-        return f"Enqueued as task {made.id}."
+        return f"Enqueued as task {made.id}.", context.url("task", id=made.id)
 
     return Deed(
         action="run",
