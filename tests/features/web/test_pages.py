@@ -16,6 +16,7 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
 from fbtasks import FEATURES, FBTasks
+from fbtasks import timing as clock
 from fbtasks.feature import Feature
 from fbtasks.features.web import charts, dashboard, store
 from fbtasks.sheet import Detail, Graph, Line, Node, Ref, Sheet, TaskRef
@@ -131,6 +132,18 @@ def test_tries_are_on_the_timeline_of_their_task(app):
     shown = page(client, f"/tasks/{number}")
     assert "retry 2 s" in shown.text
     assert "retry" in [facts.get("class") for tag, facts in shown.tags if tag == "rect"]
+
+
+def test_how_long_ago_something_was_is_told_by_the_clock_of_the_database(app, claim, monkeypatch):
+    task = app.task(name="t")(print)
+    number = task.delay().id
+    claim()
+    task.delay()
+    monkeypatch.setattr(clock, "utcnow", lambda now=clock.utcnow: now() - timedelta(hours=3))
+    client = browser(app)
+    assert "in 3 h" not in page(client, "/queues").text
+    _, (state, begin, end) = client.get(f"/tasks/{number}.json").json["timeline"]
+    assert (state, begin <= end) == ("running", True)
 
 
 def test_a_worker_and_what_it_runs(app, claim):
