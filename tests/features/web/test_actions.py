@@ -12,6 +12,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FEATURES, ConfigurationError, FBTasks
 from fbtasks.feature import Feature
+from fbtasks.features.web import search
 from fbtasks.features.web.actions import many
 from fbtasks.queue.operations import tasks
 from fbtasks.sheet import Act, Field, Line, Sheet
@@ -117,6 +118,20 @@ def test_all_that_a_search_finds_as_the_reader_was_asked(app, client, fail, monk
         one(app, "SELECT (SELECT COUNT(*) FROM QUEUE_TASK) + (SELECT COUNT(*) FROM QUEUE_HISTORY) FROM RDB$DATABASE")
         == 0
     )
+
+
+def test_a_task_that_moves_while_the_search_is_read_is_counted_once(app, client, monkeypatch):
+    monkeypatch.setattr(many, "BATCH", 2)
+    app.task(name="t")(print).delay_many([()] * 3)
+    read = search.page
+
+    def read_and_move(*given):
+        found = read(*given)
+        execute(app, "UPDATE QUEUE_TASK SET START_TIME = DATEADD(1 HOUR TO START_TIME) WHERE ID = 1")
+        return found
+
+    monkeypatch.setattr(search, "page", read_and_move)
+    assert "Cancel 3 tasks?" in page(client, "/bulk/cancel?q=state:ready").text
 
 
 def test_tasks_that_are_ticked(app, client, fail):
