@@ -353,18 +353,18 @@ class Session:
         return self.run(lambda transaction: transaction.sql(statement, *params))
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self, kind: bytes = READ) -> Iterator[None]:
         """For the block, all that is read is read in one transaction."""
         before = self._reading
-        with self._read_only() as transaction:
+        with self._read_only(kind) as transaction:
             self._reading = transaction
             try:
                 yield
             finally:
                 self._reading = before
 
-    def _read_only(self) -> AbstractContextManager[Transaction]:
-        return self.transaction(READ) if self._reading is None else nullcontext(self._reading)
+    def _read_only(self, kind: bytes = READ) -> AbstractContextManager[Transaction]:
+        return self.transaction(kind) if self._reading is None else nullcontext(self._reading)
 
     def read(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
         """All rows of a query, in a read-only transaction."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fbtasks import FBTasks
 from fbtasks.database.migrate import adopt, check_identity
-from fbtasks.firebird.session import Session
+from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.queue.results import Filter, call_of, listing
 from fbtasks.states import State
 from fbtasks.tasks.call import TaskRow
@@ -90,8 +90,9 @@ def enqueued(app: FBTasks, name: str | None = None) -> list[EnqueuedTask]:
     wanted = Filter(name=name, limit=_MOST)
 
     def read(session: Session) -> list[EnqueuedTask]:
-        rows = [row for state in State if state.live for row in list(listing(session, state, wanted))]
-        return [_with_arguments(app, session, row) for row in sorted(rows, key=lambda row: row.id)]
+        with session.reading(SNAPSHOT):  # a worker may run them meanwhile
+            rows = [row for state in State if state.live for row in list(listing(session, state, wanted))]
+            return [_with_arguments(app, session, row) for row in sorted(rows, key=lambda row: row.id)]
 
     found = app.database.use(read)
     if name is not None and not found:

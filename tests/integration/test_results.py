@@ -4,6 +4,8 @@ import pytest
 from support.draining import drain
 
 from fbtasks import AsyncResult, ConfigurationError, TaskNotFound
+from fbtasks.queue import results
+from fbtasks.queue.operations import tasks
 
 pytestmark = pytest.mark.emptied
 
@@ -33,3 +35,18 @@ def test_a_result_is_had_by_its_id_as_celery_spells_it(app, add):
     for wrong in (None, True, 1.5, b"17", "", ["17"]):
         with pytest.raises(ConfigurationError, match="is not the id of a task"):
             app.AsyncResult(wrong)
+
+
+def test_the_arguments_of_a_task_that_is_put_back_meanwhile_are_found(app, session, monkeypatch):
+    result = app.task(name="fails", max_retries=0)(lambda: 1 / 0).delay()
+    drain(app)
+    read = session.read
+
+    def read_and_retry(name, *params):
+        found = read(name, *params)
+        if name == "live_call":
+            tasks.retry(app.database, [result.id])
+        return found
+
+    monkeypatch.setattr(session, "read", read_and_retry)
+    assert results.call_of(session, int(result.id)) == ("application/json", b"[[],{}]")

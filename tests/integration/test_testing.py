@@ -13,6 +13,9 @@ import pytest
 from support.sql import execute, one
 
 from fbtasks import Change, ConfigurationError, Event, FBTasks, FBTasksError, Row, UnknownTaskError
+from fbtasks.queue import results, tasks
+from fbtasks.states import State
+from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.testing import drain, eager, on_database
 from fbtasks.testing.worker import WorkerProcess
 from fbtasks.url import DatabaseURL
@@ -115,13 +118,32 @@ def test_what_is_enqueued_has_not_ended(fbtasks_app, fbtasks_enqueued, fbtasks_d
         (4, "of another app", (), {}, "default", 0),
     ]
     (due,) = fbtasks_enqueued("later")
-    assert 50 < (due.eta - datetime.now(UTC)).total_seconds() <= 60
+    assert 0 < (due.eta - datetime.now(UTC)).total_seconds() <= 60
     assert [each.eta for each in fbtasks_enqueued("held")] == [None, None]
     fbtasks_drain()
     assert fbtasks_enqueued("held") == []
     assert [each.id for each in fbtasks_enqueued()] == [2, 4]
     with pytest.raises(UnknownTaskError, match="Did you mean 'later'"):
         fbtasks_enqueued("latter")
+
+
+def test_what_is_enqueued_is_there_once_while_a_worker_claims_and_ends_it(fbtasks_app, fbtasks_enqueued, monkeypatch):
+    fbtasks_app.task(name="add")(lambda a, b: a + b).delay(1, 2)
+
+    def list_and_move(session, state, wanted):
+        found = list(results.listing(session, state, wanted))
+        with fbtasks_app.database.session() as other:
+            if state is State.READY:
+                claimed.extend(other.run(lambda t: tasks.claim(t, 1, "default", 1)))
+            elif claimed:
+                ended = [Finished(claimed.pop(), Succeeded(keep=False))]
+                other.run(lambda t: tasks.finish(t, 1, 0, ended))
+        return found
+
+    claimed = []
+    monkeypatch.setattr("fbtasks.testing.helpers.listing", list_and_move)
+    assert [(each.id, each.args) for each in fbtasks_enqueued()] == [(1, (1, 2))]
+    assert fbtasks_enqueued() == []
 
 
 def test_a_worker_that_cannot_start_is_told_of(fbtasks_app, request):

@@ -34,16 +34,18 @@ class LogSheet(Sheet):
 
     def detail(self, session: Session, key: str) -> Detail | None:
         """Returns the lines of a task."""
-        task, tables = number_of(key) or 0, {}
+        task = number_of(key) or 0
+        tables: dict[str, list[dict[str, object]]] = {}
         found = store.newest(session, task + 1, 1)
         if not found or found[0][0] != task:
             return None
         for log in store.of_task(session, task, most=_ROWS):
             began = f", {log.lines[0].time:%Y-%m-%d %H:%M:%S} UTC" if log.lines else ""
-            tables[f"Try {log.try_number}{began}"] = [
+            # A crash is no try: what follows has the same number, and may begin in the same second.
+            tables.setdefault(f"Try {log.try_number}{began}", []).extend(
                 {"Time": each.time, "Level": each.level, "Logger": each.logger, "Line": Private(each.text)}
                 for each in log.lines
-            ]
+            )
         return Detail(line=_line(*found[0]), tables=tables)
 
     def of_task(self, session: Session, task: int) -> Mapping[str, object]:

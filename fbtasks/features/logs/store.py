@@ -104,7 +104,8 @@ def of_task(session: Session, task: int, number: int | None = None, most: int = 
     claims: dict[int, list[tuple[int, int, int, bytes]]] = {}
     for _, claim, *row in reversed(session.read("log_rows", task, first, last, most)):
         claims.setdefault(claim, []).append((*row,))
-    return [LogOfTry(rows[0][0], [*_lines(rows)]) for rows in claims.values()]
+    # By the claims: a worker that is busy writes the lines of one after another worker has written those of the next.
+    return [LogOfTry(rows[0][0], [*_lines(rows)]) for _, rows in sorted(claims.items())]
 
 
 def _lines(rows: list[tuple[int, int, int, bytes]]) -> Iterator[LogLine]:

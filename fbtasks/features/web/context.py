@@ -19,9 +19,10 @@ from werkzeug.exceptions import Forbidden
 from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
+from fbtasks import timing as clock
 from fbtasks.cli.output import as_dict, visible
 from fbtasks.errors import FBTasksError
-from fbtasks.features.web import charts
+from fbtasks.features.web import charts, store
 from fbtasks.features.web.query import REASONS, STATES, Query
 from fbtasks.queue import results
 from fbtasks.sheet import MOST, Ref, Sheet, Spark, TaskRef
@@ -176,8 +177,9 @@ class Context:
 
     @cached_property
     def now(self) -> datetime:
-        """The moment of the request."""
-        return datetime.now(UTC)
+        """The moment of the request, by the database's clock."""
+        ahead = self.dashboard.kept("ahead", 60.0, lambda: self.database.use(store.ahead))
+        return clock.utcnow() + timedelta(seconds=ahead)
 
     @cached_property
     def counted_since(self) -> Markup:

@@ -79,12 +79,14 @@ def page(
     at = None if cursor is None else _key(cursor, lanes)
     bound = READS if query.error or query.words or query.arg else LOOKS
     rows: list[TaskRow] = []
+    known: set[int] = set()
     last = None
     for _ in range(_TURNS):
         seen = lanes.look(at, bound)
         for key, row in _rows(session, seen.found, most, live=lanes.order.live):
-            if not _is_seen(session, row, query, arguments):
-                continue
+            if row.id in known or not _is_seen(session, row, query, arguments):
+                continue  # it may have moved behind those that were looked at before
+            known.add(row.id)
             if len(rows) == most:
                 return Page(_with_waits(database, session, rows), _text(last), None, more=True)
             rows.append(row)

@@ -169,6 +169,20 @@ def test_the_last_lines_are_said_again_and_again(own_app):
     assert lines == ["a" * 27, "b" * 27, "c" * 27, "d" * 27, "(lines that are not kept: 1", "f" * 27]
 
 
+def test_no_lines_of_tries_are_mixed_up_or_hidden(own_app):
+    def lines(claim, number):
+        return Lines(17, claim, number, 0, b'[0,"INFO","shop","%d"]\n' % claim, b"")
+
+    with own_app.database.session() as session:
+        for each in (lines(9, 2), lines(7, 1), lines(8, 1)):  # as the workers write them: the first is busy meanwhile
+            session.run(lambda t: store.put(t, [each]))  # noqa: B023
+        assert [(log.try_number, log.lines[0].text) for log in store.of_task(session, 17)] == [
+            (1, "7"), (1, "8"), (2, "9"),
+        ]  # fmt: skip
+    shown = Shown(own_app, "logs").detail("17").tables  # of one second
+    assert [[row["Line"] for row in rows] for rows in shown.values()] == [[Private("7"), Private("8")], [Private("9")]]
+
+
 def test_hostile_text_is_shown_as_text(own_app, url, kept, log, monkeypatch, capsys):
     def work():
         log.info("a\nINFO shop: forged\x1b[2J \u2028end")

@@ -26,6 +26,12 @@ from fbtasks.firebird.session import SNAPSHOT
 from fbtasks.queue.operations import overview
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine is as slow as it is."""
+    monkeypatch.setattr(operations, "PATIENCE", 60.0)
+
+
 class Scraped:
     """The metrics of a database as a scraper reads them."""
 
@@ -211,10 +217,14 @@ def test_the_command(project, wait_for, app):
         try:
             served = re.compile(r"http://127\.0\.0\.1:(\d+)/metrics")
             found = wait_for(lambda: served.search((project.folder / "log").read_text()))
-            with urllib.request.urlopen(found[0], timeout=30) as answer:
-                body = answer.read().decode()
-            assert answer.headers["Content-Type"].startswith("text/plain")
-            assert 'fbtasks_queue_tasks{queue="default",state="ready"} 1.0\n' in body
+
+            def scrape():
+                with urllib.request.urlopen(found[0], timeout=30) as answer:
+                    assert answer.headers["Content-Type"].startswith("text/plain")
+                    body = answer.read().decode()
+                return "fbtasks_up 1.0\n" in body and body  # a busy machine may take longer than a scrape waits
+
+            assert 'fbtasks_queue_tasks{queue="default",state="ready"} 1.0\n' in wait_for(scrape)
             taken = project.run("metrics", "--port", found[1], check=False)
             assert taken.returncode == 2
             assert f"--port {found[1]}: cannot listen at '127.0.0.1': Address already in use" in taken.stderr

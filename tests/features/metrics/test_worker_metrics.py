@@ -16,7 +16,7 @@ from support.duties import Worker
 
 from fbtasks import ConfigurationError
 from fbtasks import timing as clock
-from fbtasks.features.metrics import Metrics, server
+from fbtasks.features.metrics import Metrics, operations, server
 from fbtasks.features.metrics.duty import WorkerMetrics
 from fbtasks.worker.options import WorkerOptions
 
@@ -65,7 +65,8 @@ def value(found, name, **labels):
 
 
 @pytest.mark.acceptance
-def test_a_worker_serves_what_it_does(project, wait_for):
+def test_a_worker_serves_what_it_does(project, wait_for, monkeypatch):
+    monkeypatch.setattr(operations, "PATIENCE", 60.0)  # of a busy machine
     with project.producer(SOURCE) as app:
         process = project.worker("-c", "1", "--metrics-port", "0")
         url = wait_for(lambda: address(project))

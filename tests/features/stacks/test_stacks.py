@@ -51,21 +51,25 @@ def begun(app, names, wait_for):
 @pytest.mark.acceptance
 @pytest.mark.parametrize("pool", ["processes", slow("threads"), "asyncio"])
 def test_a_worker_says_where_its_tasks_are(pool, project, wait_for):
+    def answered(look):
+        """What *look* is answered: a busy machine may take longer than an operator waits."""
+        return wait_for(lambda: "has not answered" not in (text := look()) and text, 60)
+
     with project.producer(SOURCE) as app:
         worker = project.worker("-c", "3", "-P", pool)
         plain, coroutine = begun(app, ["plain", "coroutine"], wait_for)
-        shown = project.run("inspect", "stack", plain.id).stdout.splitlines()
+        shown = answered(lambda: project.run("inspect", "stack", plain.id).stdout).splitlines()
         assert shown[0].startswith(f"Task {plain.id} (proj.plain) on worker {worker.pid}@")
         frames = [line for line in shown if line.startswith("  File")]
         assert [line.rpartition(" ")[2] for line in frames] == ["plain", "deep"]
         assert "proj.py" in frames[0]
         assert "deep()" in shown[2]
-        found = json.loads(project.run("inspect", "stack", coroutine.id, "--json").stdout)
+        found = json.loads(answered(lambda: project.run("inspect", "stack", coroutine.id, "--json").stdout))
         assert found.keys() == {"id", "name", "worker", "stack"}
         assert re.findall(r"in (\w+)\n", found["stack"])[:2] == ["coroutine", "below"]
         client = browser(app)
         assert f"/stacks/{plain.id}" in page(client, f"/tasks/{plain.id}").links
-        assert "in deep" in page(client, f"/stacks/{plain.id}").text
+        assert "in deep" in answered(lambda: page(client, f"/stacks/{plain.id}").text)
         (project.folder / "go").touch()
         assert plain.get(timeout=30) is None
         assert "It does not run: it is succeeded." in page(client, f"/stacks/{plain.id}").text
@@ -110,6 +114,7 @@ def test_a_worker_that_says_nothing(own_app, running):
 
 def test_the_answers_of_a_worker(own_app, running, monkeypatch):
     session, worker, claim, _ = running
+    monkeypatch.setattr(duty, "PATIENCE", 600.0)
     worker.look = lambda task, feature: {(claim.id, "stacks"): 17}[task, feature]
     answers = Answers(worker)
     assert answers.due() == math.inf  # nobody asks
@@ -127,6 +132,7 @@ def test_the_answers_of_a_worker(own_app, running, monkeypatch):
     assert answers.due() == math.inf
     answers.told(Said(claim.id, claim.claim_id, "stacks", b"unasked"))
     assert answers.due() == math.inf
+    before = clock.monotonic()
     for patience, pid, said in ((0.0, 17, "Its process 17 has not answered"), (9.0, None, "It has not begun")):
         monkeypatch.setattr(duty, "PATIENCE", patience)
         worker.look = lambda *_: pid  # noqa: B023
@@ -135,7 +141,7 @@ def test_the_answers_of_a_worker(own_app, running, monkeypatch):
         answers.do(session)
         assert session.read("stack_answer", question)[0][0].startswith(said)
     worker.events_arrive = lambda: False
-    assert clock.monotonic() + LOOK - 1 < answers.due() <= clock.monotonic() + LOOK
+    assert before + LOOK <= answers.due() <= clock.monotonic() + LOOK
 
 
 def test_what_does_not_run(own_app):

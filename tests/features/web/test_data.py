@@ -10,6 +10,7 @@ from support.registering import register
 from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
+from fbtasks import timing as clock
 from fbtasks.errors import ConflictError
 from fbtasks.features.web import duty, store
 from fbtasks.features.web.duty import Depths, Statistics, Upkeep
@@ -65,6 +66,14 @@ def test_what_ends_is_counted_by_name_by_queue_and_for_all(app, session, now):
     assert "in fails_first" in first.traceback
     assert now - MINUTE < first.start <= first.end < now + MINUTE
     assert store.tries(session, int(bad.id)) == []
+
+
+def test_tries_are_in_the_order_of_their_times_whichever_worker_notes_them_first(session):
+    now = clock.monotonic()
+    first = store.Tried(1, 1, "retry", "one", now - 5, 1.0, "E", "m", "")
+    for each in (first._replace(number=2, worker="two", ended=now), first):
+        session.run(lambda t: store.put(t, {}, [each]))  # noqa: B023
+    assert [(each.number, each.worker) for each in store.tries(session, 1)] == [(1, "one"), (2, "two")]
 
 
 def test_an_app_may_have_that_off(url):
@@ -192,6 +201,7 @@ def test_one_worker_notes_the_depths_of_a_minute_for_all(app, session, now):
     task.apply_async(countdown=3600, queue="later")
     depths = Depths()
     depths(session)
+    execute(app, f"UPDATE QUEUE_DEPTH SET AT_TIME = {NOW}")  # the minute may end meanwhile
     Depths()(session)
     found = {queue: store.backlog(session, now - MINUTE, now + MINUTE, queue) for queue in (None, "default", "served")}
     assert {queue: [each[1:] for each in some] for queue, some in found.items()} == {

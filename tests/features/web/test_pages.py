@@ -16,6 +16,7 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
 from fbtasks import FEATURES, FBTasks
+from fbtasks import timing as clock
 from fbtasks.feature import Feature
 from fbtasks.features.web import charts, dashboard, store
 from fbtasks.queue.register import processes
@@ -161,6 +162,18 @@ def test_a_try_whose_worker_died_is_on_the_page_of_its_task(app, session, claim)
     client = browser(app)
     assert re.search(r"1 lost .* web1 its worker died \(its process is gone\)", page(client, f"/tasks/{number}").text)
     assert "lost" in [part[0] for part in client.get(f"/tasks/{number}.json").json["timeline"]]
+
+
+def test_how_long_ago_something_was_is_told_by_the_clock_of_the_database(app, claim, monkeypatch):
+    task = app.task(name="t")(print)
+    number = task.delay().id
+    claim()
+    task.delay()
+    monkeypatch.setattr(clock, "utcnow", lambda now=clock.utcnow: now() - timedelta(hours=3))
+    client = browser(app)
+    assert "in 3 h" not in page(client, "/queues").text
+    _, (state, begin, end) = client.get(f"/tasks/{number}.json").json["timeline"]
+    assert (state, begin <= end) == ("running", True)
 
 
 def test_a_worker_and_what_it_runs(app, claim):

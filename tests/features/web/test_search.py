@@ -151,6 +151,25 @@ def test_pages_have_each_task_once_and_in_order(app, monkeypatch, looks, few):
             assert found == wanted, (line, most)
 
 
+def test_a_task_that_moves_while_a_page_is_read_is_on_it_once(app, session, monkeypatch):
+    monkeypatch.setattr(search, "LOOKS", 13)
+    task = app.task(name="a")(print)
+    app.send_task("b", queue="other")
+    task.delay_many([()] * 7)
+    look, looks = lanes.Lanes.look, []
+
+    def look_and_move(*given):
+        found = look(*given)
+        looks.append([key[-1] for key in found.found])
+        execute(app, "UPDATE QUEUE_TASK SET START_TIME = DATEADD(1 HOUR TO START_TIME) WHERE NAME = 'b'")
+        return found
+
+    monkeypatch.setattr(lanes.Lanes, "look", look_and_move)
+    page = search.page(app.database, session, parse("state:ready name:b"), Arguments(app, (), hidden=False), None, 5)
+    assert looks[:2] == [[1], [1]]
+    assert [row.id for row in page.rows] == [1]
+
+
 def test_a_bounded_look_says_how_far_it_came(app, session, monkeypatch):
     monkeypatch.setattr(search, "LOOKS", 10)
     app.task(name="t")(lambda: 1).delay_many([()] * 30)

@@ -147,15 +147,15 @@ def _search(context: Context, query: Query) -> tuple[list[TaskRow], bool]:
     """Returns the first tasks that the search finds, and whether these are all."""
 
     def read(session: Session) -> tuple[list[TaskRow], bool]:
-        found: list[TaskRow] = []
+        found: dict[int, TaskRow] = {}  # a task may move to a page that is read later
         cursor: str | None = None
         for _ in range(LOOKS):
             page = search.page(context.database, session, query, context.options.arguments, cursor, BATCH)
-            found += page.rows
+            found |= {row.id: row for row in page.rows}
             cursor = page.next
             if cursor is None or len(found) >= MOST:
                 break
-        return found[:MOST], cursor is None and len(found) <= MOST
+        return [*found.values()][:MOST], cursor is None and len(found) <= MOST
 
     return context.database.use(read)
 
