@@ -208,6 +208,10 @@ def sort_out(records):
             books.faults.append(
                 Fault(record["what"], record.get("target"), record["t"], max(record["t"], record.get("until") or 0.0))
             )
+        elif event == "worker" and record["what"] == "ended":  # on a busy machine a while after it was killed
+            for number, fault in enumerate(books.faults):
+                if fault == Fault("SIGKILL", record["target"], fault.start, fault.start):
+                    books.faults[number] = replace(fault, until=record["t"])
         elif event == "operator":
             numbers[record["number"]] = action = {**record, "until": float("inf"), "answer": "unknown"}
             books.actions[record["id"]].append(action)

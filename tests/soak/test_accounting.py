@@ -342,6 +342,13 @@ def test_each_rule_finds_its_violation(rule):
         assert rule in rules(story, rows), story.records
 
 
+def test_a_killed_worker_runs_tasks_until_it_has_ended():
+    story = Story().enqueued().ran(2.5).fault(2).ran(3, 4, pid=21)
+    assert rules(story, DONE) == {"a second run has no explanation"}
+    story.add(2.6, "worker", what="ended", target=10, expected=True)
+    assert rules(story, DONE) == set()
+
+
 def test_what_is_left_is_found():
     assert rules(Story(), NOTHING, left={"QUEUE_GATE": 1}) == {"something is left of tasks that have ended"}
 
