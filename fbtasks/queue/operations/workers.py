@@ -60,7 +60,8 @@ class Health:
             meant = did_you_mean(queue, self.served, 0.75)  # imports is not reports
             move = f"{meant} To move its tasks: fbtasks move --from {queue} --to QUEUE"
             remedy = move if meant else f" Start one: fbtasks worker -A MODULE -Q {queue}"
-            yield Problem(f"no worker serves it{f'.{remedy}' * bool(self.served)}", f"queue {queue}", id="unserved")
+            said = f"no worker serves it.{remedy}" if self.served else "no worker serves it"
+            yield Problem(said, f"queue {queue}", id="unserved")
         for queue, name, meant in self.unknown:
             said = f"no worker knows a task named {name}{meant} (fbtasks inspect parked)"
             yield Problem(said, f"queue {queue}", id="parked-names")

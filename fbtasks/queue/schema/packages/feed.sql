@@ -174,7 +174,7 @@ BEGIN
     ROOM_LEFT = ROOM;
     IF (RAND() < 0.2) THEN  -- so that all have their turn
         FIRST_ID = 1 + FLOOR(RAND() * GEN_ID(QUEUE_OWNER_SEQ, 0));
-    TURN = IIF(RAND() < 0.5, 1, -1);  -- else limits would take a room for one before subscriptions every time
+    TURN = IIF(RAND() < 0.5, 1, -1);  -- else limits would take a room for one before subscriptions; G stays first
     WHILE (MORE = 1 AND ROOM_LEFT > 0 AND PASSES < 10 AND CHAR_LENGTH(IDS) < 19 * 900) DO
     BEGIN
         PASSES = PASSES + 1;
