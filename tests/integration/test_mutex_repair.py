@@ -6,6 +6,7 @@ import mmap
 import os
 import re
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 from firebird.driver import SrvRepairFlag, connect_server
 from support.programs import program, started
 from support.variants import slow
+
+from fbtasks.firebird.embedded import mutex_repair
+from fbtasks.firebird.embedded.enginefiles import EngineFile
 
 pytestmark = [
     pytest.mark.embedded,
@@ -98,7 +102,7 @@ for thread in threads:
 """
 TABLE_MUTEX_AT = 16
 FUTEX_WAIT_BITSET = 9
-COND_TO_WORD = (40, 44)  # from a pthread_cond_t to the word that its waiters sleep on
+COND_TO_WORD = (32, 36, 40, 44)  # from a pthread_cond_t to the word that its waiters sleep on: new and old glibc
 MUTEX_TO_COND = 40
 SHARED_NORMAL = 128
 
@@ -122,17 +126,29 @@ def events_of(pid):
             first, last = (int(part, 16) for part in parts[0].split("-"))
             maps.append((first, last, int(parts[2], 16), parts[5]))
     for task in Path(f"/proc/{pid}/task").iterdir():
-        call = (task / "syscall").read_text().split()
-        if call[0] != "202" or int(call[2], 16) & 127 != FUTEX_WAIT_BITSET:
+        if (word := word_of(task)) is None:
             continue
-        word = int(call[1], 16)
         for first, last, start, path in maps:
             if first <= word < last:
-                for distance in COND_TO_WORD:
-                    offset = word - distance - MUTEX_TO_COND - first + start
-                    data = Path(path).read_bytes()[offset : offset + 20]
-                    if offset % 8 == 0 and int.from_bytes(data[16:20], "little") == SHARED_NORMAL:
-                        yield path, offset
+                at = word - first + start
+                found = [offset for each in COND_TO_WORD if is_mutex_of(pid, path, offset := at - each - MUTEX_TO_COND)]
+                assert found or word_of(task) != word, f"no event is {COND_TO_WORD} bytes before what {task} waits for"
+                yield from ((path, offset) for offset in found)
+
+
+def word_of(task):
+    """Where a thread waits for a condition; None when it does not."""
+    call = (task / "syscall").read_text().split()
+    return int(call[1], 16) if call[0] == "202" and int(call[2], 16) & 127 == FUTEX_WAIT_BITSET else None
+
+
+def is_mutex_of(pid, path, offset):
+    """Returns True when the mutex of an event of *pid* is at that place."""
+    with open(path, "rb") as file:
+        file.seek(offset - 4)
+        data = file.read(24)
+    owner, kind = (int.from_bytes(data[at : at + 4], "little") for at in (0, 20))
+    return offset % 8 == 0 and owner == pid and kind == SHARED_NORMAL
 
 
 def lock(path, offset):
@@ -153,8 +169,9 @@ def test_a_mutex_whose_holder_was_killed_is_freed(url, tmp_path):
             writers.append(stack.enter_context(started(WRITER, url, stdout=out)))
             stack.callback(writers[-1].kill)
         wait_for_lines(logs, 10)
-        while not kill_one_that_holds_mutexes_of(writers[0].pid):
-            pass
+        limit = time.monotonic() + 30
+        while not kill_one_that_holds_mutexes_of(writers[0].pid):  # it does not wait at each moment
+            assert time.monotonic() < limit
         wait_for_lines(logs, max(map(lines, logs)) + 50)
 
 
@@ -172,6 +189,38 @@ def test_an_idle_process_looks_for_requests_that_nobody_posted(url, tmp_path):
                 time.sleep(0.05)
         finally:
             idle.kill()
+
+
+@pytest.mark.parametrize("distance", COND_TO_WORD)
+def test_an_event_is_found_by_the_word_that_its_waiters_sleep_on(distance, tmp_path):
+    """That word is elsewhere since glibc 2.41."""
+    at = 4096
+    memory = bytearray(8192)
+    struct.pack_into("iiiIiIi", memory, at, 5, os.getpid(), 0, 0, 0, 0, SHARED_NORMAL)
+    path = tmp_path / "fb_lock_1"
+    path.write_bytes(memory)
+    with path.open("r+b") as opened:
+        file = EngineFile(str(path), opened.fileno(), path.stat())
+    word = at + 8 + MUTEX_TO_COND + distance
+    assert mutex_repair._event_of(file, word) == at
+    assert mutex_repair._event_of(file, word + 2048) == -1
+
+
+def test_events_that_cannot_be_found_are_told_once(url, tmp_path):
+    """A C library with another layout: the post of own events does nothing there."""
+    begin = "import logging; from fbtasks.firebird.embedded import mutex_repair as repair; logging.basicConfig()\n"
+    begin += "repair._EVERY = repair._ASKING = 0.01; repair.BLIND = 3\n"
+    log, said = tmp_path / "log", tmp_path / "said"
+    with log.open("wb") as out, said.open("wb") as err:
+        script = begin + "repair._WORDS_AT = ()\n" + WRITER
+        with started(script, url, stdout=out, stderr=err) as blind:
+            try:
+                wait_for_lines([said], 1)
+                wait_for_lines([log], lines(log) + 50)
+            finally:
+                blind.kill()
+    assert said.read_bytes().count(b"are not found here (glibc ") == 1
+    assert lines(said) == 1
 
 
 def test_a_page_that_threads_of_two_processes_want_is_given_up(url, tmp_path):
@@ -305,7 +354,9 @@ def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_an
 def posted(pid):
     """How often the events that *pid* waits for have been posted."""
     counters = []
+    limit = time.monotonic() + 30
     while not counters:
+        assert time.monotonic() < limit
         counters = [Path(path).read_bytes()[at - 8 : at - 4] for path, at in sorted(events_of(pid))]
     return [int.from_bytes(counter, "little") for counter in counters]
 

@@ -69,13 +69,16 @@ _ASKING: Final = 0.25
 looks for deadlocks, and takes such a request for a part of one. To end it, it refuses a page: a ConflictError."""
 _SOON: Final = 0.03
 """Seconds between those for a while after some were found."""
-_WORDS_AT: Final = (EVENT_CONDITION_AT + 40, EVENT_CONDITION_AT + 44)
-"""What threads that wait for an event's condition sleep on."""
+_WORDS_AT: Final = tuple(EVENT_CONDITION_AT + at for at in (32, 36, 40, 44))
+"""What threads that wait for an event's condition sleep on: the first two since glibc 2.41, the others before. All are
+tried, whatever glibc says of itself: an event is known by its owner and its kind."""
 _CONTENDED: Final = 2
 _ENTERING: Final = 10.0
 """Seconds after which a process goes in although another is there, which takes a millisecond: it was stopped."""
 PATIENCE: Final = 30
 """Looks in a row that find the same thread with the mutex of a table before it is believed to be stuck."""
+BLIND: Final = 30
+"""Looks in a row that find none of this process's events before it is believed that they cannot be found here."""
 STUCK: Final = 75
 """The exit code of a process that ends for that (EX_TEMPFAIL of ``sysexits.h``: start it again)."""
 
@@ -117,7 +120,7 @@ def start(folder: Path) -> None:
     possible = sys.platform == "linux" and _FUTEX is not None and platform.libc_ver()[0] == "glibc"
     if possible and os.path.exists("/proc/self/task"):
         _started = True
-        Background(target=_look_after, args=(str(folder.resolve()),), name="fbtasks-mutex-repair").start()
+        Background(target=_Repair(str(folder.resolve())).run, name="fbtasks-mutex-repair").start()
 
 
 @contextmanager
@@ -141,54 +144,84 @@ _Unanswered = tuple[EngineFile, int, int, int]
 """A request for a page: its file, and the places of what has it, of who waits for it, and of its lock."""
 
 
-def _look_after(folder: str) -> None:
-    libc = ctypes.PyDLL(None)  # nothing that is called waits, and this thread is not to lose its turn with a mutex
-    files = EngineFiles(folder)
-    before: set[_Held] = set()
-    unanswered: set[_Unanswered] = set()
-    guarded: dict[tuple[str, int | None], int] = {}
-    due = hurried = 0.0
-    while True:
-        time.sleep(_SOON if time.monotonic() < hurried else _ASKING)
-        now = time.monotonic()
-        with suppress(OSError):
-            unanswered = _ask_again(files, unanswered, libc)
-            if unanswered:
-                hurried = now + _EVERY
-            if now < due:
-                continue
-            due = now + _EVERY
-            held = set(_look(files, libc))
-            for file, mutex, _ in held & before:
-                libc.pthread_mutex_unlock(ctypes.c_void_p(file.address + mutex))
-            before = held - before
-            _end_deliveries(files.files.values(), libc)
-            if _exits:
-                held_by = [(path, file.guard()) for path, file in files.files.items()]
-                guarded = {each: guarded.get(each, 0) + 1 for each in held_by if each[1] and not _is_dead(each[1])}
-                for (path, holder), looks in guarded.items():
-                    if looks >= PATIENCE:
-                        name = os.path.basename(path)
-                        exit_if_asked(f"thread {holder} has held the engine's {name} for {looks} seconds.")
+class _Repair:
+    """Looks after this process's events in the engine's files of one folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._libc = ctypes.PyDLL(None)  # nothing that is called waits, and this thread keeps its turn with a mutex
+        self._files = EngineFiles(folder)
+        self._held: set[_Held] = set()
+        self._unanswered: set[_Unanswered] = set()
+        self._guarded: dict[tuple[str, int | None], int] = {}
+        """The looks in a row that found this thread with the mutex of this file."""
+        self._blind = 0
+        self._due = self._hurried = 0.0
+
+    def run(self) -> None:
+        while True:
+            time.sleep(_SOON if time.monotonic() < self._hurried else _ASKING)
+            with suppress(OSError):
+                self._look(time.monotonic())
+
+    def _look(self, now: float) -> None:
+        self._unanswered = _ask_again(self._files, self._unanswered, self._libc)
+        if self._unanswered:
+            self._hurried = now + _EVERY
+        if now < self._due:
+            return
+        self._due = now + _EVERY
+        self._free_and_post()
+        _end_deliveries(self._files.files.values(), self._libc)
+        if _exits:
+            self._leave_the_stuck()
+
+    def _free_and_post(self) -> None:
+        """Frees what dead threads held at the last look, too, and posts the events that this process waits for."""
+        held: set[_Held] = set()
+        found = False
+        for file, event, operation in _waits(self._files):
+            is_own = _is_own(file, event)
+            found = found or is_own
+            holder = _dead_holder(file, event)
+            if holder:
+                held.add((file, event + EVENT_MUTEX_AT, holder))
+            elif is_own and operation == _WAIT_BITSET:
+                _post(file.address + event, self._libc)
+        for file, mutex, _ in held & self._held:
+            self._libc.pthread_mutex_unlock(ctypes.c_void_p(file.address + mutex))
+        self._held = held - self._held
+        self._blind = 0 if found or not self._files.files else self._blind + 1
+        if self._blind == BLIND:
+            logger.warning(
+                "The events by which the engine's processes wake each other are not found here (%s): a process that is "
+                "killed may leave this one waiting. When that happens, end all processes that use the database, and "
+                "start them again.",
+                " ".join(platform.libc_ver()),
+            )
+
+    def _leave_the_stuck(self) -> None:
+        held_by = [(path, file.guard()) for path, file in self._files.files.items()]
+        before = self._guarded
+        self._guarded = {each: before.get(each, 0) + 1 for each in held_by if each[1] and not _is_dead(each[1])}
+        for (path, holder), looks in self._guarded.items():
+            if looks >= PATIENCE:
+                name = os.path.basename(path)
+                exit_if_asked(f"thread {holder} has held the engine's {name} for {looks} seconds.")
 
 
-def _look(files: EngineFiles, libc: Any) -> Iterator[_Held]:
-    """Posts the events that threads of this process wait for; yields the mutexes that dead ones hold."""
+def _waits(files: EngineFiles) -> Iterator[tuple[EngineFile, int, int]]:
+    """Yields the events in the engine's files that threads of this process wait for, and how; -1 for one not found."""
     mapped = files.mapped()
     for operation, address in [wait for thread in os.listdir("/proc/self/task") if (wait := _sleeps(thread))]:
         place = next(((start + address - where[0], file) for where, start, file in mapped if address in where), None)
-        if place is None:
-            continue
-        at, file = place
-        if operation == _WAIT:
-            event = at - EVENT_MUTEX_AT
-        else:
-            event = next((start for start in (at - word for word in _WORDS_AT) if _is_own(file, start)), -1)
-        holder = _dead_holder(file, event)
-        if holder:
-            yield file, event + EVENT_MUTEX_AT, holder
-        elif operation == _WAIT_BITSET and _is_own(file, event):
-            _post(file.address + event, libc)
+        if place is not None:
+            at, file = place
+            yield file, at - EVENT_MUTEX_AT if operation == _WAIT else _event_of(file, at), operation
+
+
+def _event_of(file: EngineFile, word: int) -> int:
+    """Returns where the event of this process is whose waiters sleep on the *word* at that place; -1: there is none."""
+    return next((event for at in _WORDS_AT if _is_own(file, event := word - at)), -1)
 
 
 def _end_deliveries(files: Iterable[EngineFile], libc: Any) -> None:
