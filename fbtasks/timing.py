@@ -1,15 +1,20 @@
-"""The clock of this process, for durations and for times given by a caller.
+"""The clock and the pauses of this process, for durations and for times given by a caller.
 
 What two machines must agree on is decided by the database's clock, in SQL. These functions serve what stays
 within one process: how long something took, and what a datetime given by a caller means.
+
+No other module imports ``time``. A test of an application replaces what is there, to freeze the time or to skip the
+pauses of a task, and would stop or hurry the threads and the waits of this package, too.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -17,8 +22,25 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 LONGEST: Final = timedelta(days=36_525)
 """A hundred years: the most that a countdown, an expiry, the wait for the next try or the life of a result may be."""
 
-monotonic = time.monotonic
-"""Seconds from an arbitrary start; never goes back."""
+# freezegun looks for Python's functions in all modules, by which names they may have, and time-machine changes the
+# function itself: neither knows this one, which is what time.monotonic calls on Linux.
+monotonic: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_MONOTONIC) if hasattr(time, "CLOCK_MONOTONIC") else partial(time.monotonic)
+)
+"""Seconds from an arbitrary start; never goes back, and goes on while a test has frozen the time."""
+
+wall = time.time
+"""Seconds since 1970 by the clock of this machine."""
+
+
+def sleep(seconds: float) -> None:
+    """Pauses this thread, also where ``time.sleep`` was replaced.
+
+    By a lock, and one that is made here: gevent may have replaced the threads since this module was imported.
+    """
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire(timeout=max(0.0, seconds))
 
 
 def within(seconds: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,6 +11,7 @@ from typing import Final
 
 import click
 
+from fbtasks import timing as clock
 from fbtasks.cli.options import Command, command, since_time, yes_option
 from fbtasks.cli.output import print_json, say, write
 from fbtasks.errors import FBTasksError, QueueFull
@@ -139,8 +139,8 @@ def _done(numbers: Iterable[int], what: str, done: str = "deleted") -> int:
         with _noted() as interrupted:
             for number in numbers:
                 total += number
-                if sys.stderr.isatty() and time.monotonic() - shown > _PAUSE:
-                    shown = time.monotonic()
+                if sys.stderr.isatty() and clock.monotonic() - shown > _PAUSE:
+                    shown = clock.monotonic()
                     write(f"\r{count(total, what)} {done}", err=True, end=_REST)
                 if interrupted:
                     raise KeyboardInterrupt

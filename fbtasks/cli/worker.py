@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fbtasks import FBTasks
+from fbtasks import timing as clock
 from fbtasks.cli.commands import OF_FEATURES
 from fbtasks.cli.options import Seconds, announce, url_option
 from fbtasks.cli.output import say
@@ -125,7 +125,7 @@ def worker(
     logfile = logfile and os.path.abspath(logfile)
     if reload and burst:
         raise click.UsageError("--reload is for a worker that runs on, and --burst ends it: leave out one.")
-    began = time.time()
+    began = clock.wall()
     with _next_change_waited_for(began, folder) if reload else nullcontext():
         app = import_app(app_path)
         if is_named_by_option():

@@ -5,7 +5,6 @@ Names of attributes follow the semantic conventions for messaging.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, SpanKind, StatusCode, Tracer, TracerProvider
 
+from fbtasks import timing as clock
 from fbtasks.system.showing import kind_of, name_of, show
 from fbtasks.tasks.middleware import OutgoingCall
 from fbtasks.tasks.request import Request
@@ -54,7 +54,7 @@ class _Tracing:
             headers: dict[str, str] = {}
             propagate.inject(headers)
             if headers:
-                call = call.replace(headers={**call.headers, **headers, _SENT: f"{time.time():.3f}"})
+                call = call.replace(headers={**call.headers, **headers, _SENT: f"{clock.wall():.3f}"})
             result = next(call)
             number = getattr(result, "id", None)  # there is none yet of a call that is written together with others
             if number is not None:
@@ -106,7 +106,7 @@ def _batch_of(request: Request) -> list[Request]:
 def _is_old(request: Request) -> bool:
     """Whether its call was made too long ago for the same trace. Any program may have written the header."""
     try:
-        return time.time() - float(request.headers[_SENT]) > _LONG
+        return clock.wall() - float(request.headers[_SENT]) > _LONG
     except (KeyError, ValueError):
         return False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -304,7 +303,7 @@ class Database:
         except migrate.Overtaken as error:
             overtaken = error
         while clock.monotonic() < deadline:
-            time.sleep(0.05)
+            clock.sleep(0.05)
             with closing(self._open()) as another, suppress(migrate.Overtaken):
                 return migrate.migrate(another, wanted)
         raise SchemaError(

@@ -8,12 +8,12 @@ removed before a table is made.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from fbtasks import timing as clock
 from fbtasks.database import features, generations, grants
 from fbtasks.database.schema import CORE, Made, Part, Step, migrations, ours, steps, version
 from fbtasks.errors import (
@@ -329,19 +329,19 @@ def _change(session: Session, statements: Sequence[str], files: Sequence[Path] =
             if done.feature and done.is_last:
                 transaction.execute("feature_migrated", done.feature, done.version)
 
-    deadline = time.monotonic() + _PATIENCE
+    deadline = clock.monotonic() + _PATIENCE
     while True:
         try:
             with held_signals():
                 session.run(change, point="migrate", attempts=1)
             return
         except ConflictError as error:
-            if time.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 raise SchemaError(
                     f"{session.url} cannot be migrated while others use it: {error}. Stop the workers and programs "
                     f"that do, and run: fbtasks migrate{session.url.option}"
                 ) from error
-            time.sleep(0.02)
+            clock.sleep(0.02)
         except AuthenticationError:
             raise
         except StatementRefused as error:
@@ -382,7 +382,7 @@ def _remove_orphaned_pages(session: Session) -> bool:
             refused = True
             if attempt == _TRIES - 1 and isinstance(error, StatementRefused):
                 raise _stopped(session.url, session.queries[statement], error) from error
-            time.sleep(0.05)
+            clock.sleep(0.05)
     return refused
 
 

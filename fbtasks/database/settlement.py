@@ -6,7 +6,6 @@ transaction of kind ``ENQUEUE`` or ``PUBLISH`` is recorded as rolled back when i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
@@ -81,11 +80,11 @@ def settle(use: Use, number: int, written: Any = None, away: float = 0.0) -> boo
         except DatabaseUnavailable as error:
             if clock.monotonic() - begun >= away:
                 raise InDoubt(f"the database cannot be asked: {error}", number, written) from error
-            time.sleep(_LOOK_WHILE_AWAY)
+            clock.sleep(_LOOK_WHILE_AWAY)
         else:
             if clock.monotonic() - back > _LONGEST:
                 raise InDoubt("the database does not end the transaction.", number, written)
-            time.sleep(_LOOK)
+            clock.sleep(_LOOK)
 
 
 def committed(transaction: Transaction, number: int) -> bool | None:

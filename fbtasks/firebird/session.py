@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import random
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from fbtasks import timing as clock
 from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.driver.discard import discard
@@ -339,7 +339,7 @@ class Session:
                 if attempt == attempts - 1:
                     raise
                 if attempt > QUICK_ATTEMPTS:
-                    time.sleep(random.uniform(0, 0.002 * attempt))  # noqa: S311  # others are in each other's way too
+                    clock.sleep(random.uniform(0, 0.002 * attempt))  # noqa: S311  # others are in each other's way too
         raise AssertionError("not reached")
 
     def call(

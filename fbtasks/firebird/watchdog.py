@@ -23,7 +23,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
@@ -33,7 +32,7 @@ from fbtasks import timing as clock
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.system import threads
-from fbtasks.system.threads import Background
+from fbtasks.system.threads import Endless
 
 PATIENCE: Final = 20.0
 """Seconds in which a server must have answered, or taken a piece of a long value. Nothing else takes as long."""
@@ -150,7 +149,7 @@ def _start() -> None:
     global _thread
     with _starting:
         if _thread is None:
-            _thread = Background(target=_watch, name="fbtasks-watchdog")
+            _thread = Endless(_watch, name="fbtasks-watchdog")
             _thread.start()
 
 
@@ -161,7 +160,7 @@ def _watch() -> None:
         _look_closely.clear()
         before = _look(before)
         while any(wait.late is _reap for wait in list(_waits.values())):
-            time.sleep(_LOOK_TO_REAP)
+            clock.sleep(_LOOK_TO_REAP)
             before = _look(before)
 
 

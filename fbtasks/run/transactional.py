@@ -6,7 +6,6 @@ They run in child processes, or in the worker's own process in the solo pool.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -157,7 +156,7 @@ class TransactionalRunner:
             stale = self._recorder.record_effect(transaction, self._worker_id(), done)
             if stale is None or stale.stands != done.claim.claim_id or clock.monotonic() >= until:
                 return stale
-            time.sleep(pauses.next())
+            clock.sleep(pauses.next())
 
     def _ended_alone(self, *errors: BaseException | None) -> bool:
         """Whether *errors* say that the database ended this connection, while it lets a new one in at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -12,10 +13,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from fbtasks.timing import Quiet, sleep
+
 LEFT_ALONE: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
 )
 """The signals that ask a program to end, as far as this system has them."""
+AGAIN: Final = 1.0
+"""Seconds after which a loop that has raised is begun anew."""
+
+logger = logging.getLogger(__name__)
 
 
 def answer(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:
@@ -104,3 +111,24 @@ class Background(threading.Thread):
         self.daemon = True
         with deferred():
             super().start()
+
+
+class Endless(Background):
+    """A background thread for a loop that the process cannot do without: begun anew when it raises."""
+
+    def __init__(self, loop: Callable[[], object], name: str) -> None:
+        super().__init__(name=name)
+        self._loop = loop
+
+    def run(self) -> None:
+        """Logs what the loop raises, once a minute at most."""
+        quiet = Quiet()
+        while True:
+            try:
+                self._loop()
+            except Exception:
+                if quiet.over():
+                    logger.exception("The thread %s goes on after an error", self.name)
+                sleep(AGAIN)
+            else:
+                return

@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from typing import Any, Final
 
 from fbtasks import FBTasks
+from fbtasks import timing as clock
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations.workers import list_workers
 from fbtasks.url import URL_VARIABLE
@@ -28,12 +28,12 @@ class WorkerProcess(subprocess.Popen[bytes]):
         super().__init__(command, env={**os.environ, URL_VARIABLE: app.settings.url.reveal(), "PYTHONPATH": folders})
         # Reaped also while this thread waits inside the engine, which takes a zombie for alive.
         threading.Thread(target=self.wait, daemon=True).start()
-        limit = time.monotonic() + _PATIENCE
+        limit = clock.monotonic() + _PATIENCE
         while all(worker.pid != self.pid for worker in list_workers(app.database)):
-            if self.poll() is not None or time.monotonic() > limit:
+            if self.poll() is not None or clock.monotonic() > limit:
                 self.kill()
                 raise FBTasksError(f"the worker has not started, its output says why: {' '.join(command[1:])}")
-            time.sleep(0.05)
+            clock.sleep(0.05)
 
     def __exit__(self, *error: Any) -> None:
         self.terminate()

@@ -6,12 +6,12 @@ import logging
 import os
 import sys
 import sysconfig
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from fbtasks.system.threads import Background
+from fbtasks import timing as clock
+from fbtasks.system.threads import Endless
 
 if TYPE_CHECKING:
     from fbtasks.worker.loop import Loop
@@ -39,7 +39,7 @@ class Files:
 
     def watch(self, paths: Iterable[str]) -> None:
         """Watches *paths*: of files, or of folders for modules that are made in them."""
-        now = time.time()
+        now = clock.wall()
         for path in paths:
             self._states[path] = state = _state_of(path)
             if self._since < state / 1e9 <= now:
@@ -62,9 +62,9 @@ def watch(loop: Loop, files: Files) -> None:
                 loop.drain.begin(outdated=True)
                 loop.wake(())
                 return
-            time.sleep(POLL)
+            clock.sleep(POLL)
 
-    Background(target=look, name="fbtasks-reload").start()
+    Endless(look, name="fbtasks-reload").start()
 
 
 def wait_for_change(error: BaseException, since: float, say: Callable[[str], None]) -> None:
@@ -78,7 +78,7 @@ def wait_for_change(error: BaseException, since: float, say: Callable[[str], Non
     files.watch({os.getcwd(), *(os.path.dirname(path) for path in (*paths, *_modules()))})
     say("Waiting for the next change of a file.")
     while not (path := files.changed()):
-        time.sleep(POLL)
+        clock.sleep(POLL)
     say(f"{_shown(path)} has changed: starting afresh.")
 
 

@@ -11,11 +11,12 @@ import os
 import select
 import signal
 import threading
+from functools import partial
 from types import FrameType
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.system.threads import LEFT_ALONE, Background, answer, end_by
+from fbtasks.system.threads import LEFT_ALONE, Endless, answer, end_by
 from fbtasks.worker.loop import Loop
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -50,7 +51,7 @@ class Signals:
         """Begins to listen. To be called in the main thread."""
         read, write = os.pipe()
         os.set_blocking(write, False)
-        Background(target=self._listen, args=(read,), name="fbtasks-signals").start()
+        Endless(partial(self._listen, read), name="fbtasks-signals").start()
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in self._heard:
             answer(number, self._in_main_thread)

@@ -322,7 +322,7 @@ def test_workers_and_the_tasks_that_they_do_not_run(app):
 @pytest.mark.emptied
 def test_a_queue_that_grows_is_told(app, monkeypatch):
     monkeypatch.setattr(work, "LATE", -1.0)
-    monkeypatch.setattr(work, "pause", lambda _: grow())
+    monkeypatch.setattr(work, "clock", SimpleNamespace(sleep=lambda _: grow()))
     register(app)
     app.send_task("t")
     grow = list

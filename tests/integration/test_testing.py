@@ -1,20 +1,26 @@
 """The helpers for the tests of applications, and the pytest plugin."""
 
+import asyncio
 import fnmatch
 import logging
 import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from freezegun import freeze_time
 from support.sql import execute, one
 
-from fbtasks import Change, ConfigurationError, Event, FBTasks, FBTasksError, Row, UnknownTaskError
+from fbtasks import Change, ConfigurationError, Event, FBTasks, FBTasksError, ResultTimeout, Row, UnknownTaskError
+from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.queue import results, tasks
 from fbtasks.states import State
+from fbtasks.system import threads
 from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.testing import drain, eager, on_database
 from fbtasks.testing.worker import WorkerProcess
@@ -222,3 +228,52 @@ def test_what_a_handler_is_given_can_be_made_with_what_a_test_cares_about():
     assert (change.op, change.key, change.old, change.new, change.count) == ("insert", {}, None, {"ID": 7}, 1)
     assert (event.name, event.data, event.order_key, event.time.utcoffset().seconds) == ("", {"id": 7}, None, 0)
     assert (row.table, row.key, row.values) == ("", {}, {"ID": 7})
+
+
+@pytest.mark.emptied
+@pytest.mark.timeout(60)
+def test_waits_end_while_the_time_is_frozen(app, add):
+    with freeze_time("2026-03-01"):
+        waiting = add.delay(1, 2)
+        with pytest.raises(ResultTimeout, match=r"has not ended after 0\.1 seconds"):
+            waiting.get(timeout=0.1)
+        with pytest.raises(ResultTimeout, match=r"has not ended after 0\.1 seconds"):
+            asyncio.run(waiting.aget(timeout=0.1))
+        drain(app)
+        assert waiting.get(timeout=0.1) == 3
+
+
+@pytest.mark.emptied
+@pytest.mark.timeout(60)
+def test_threads_and_waits_of_the_package_do_not_use_what_replaces_the_pauses_of_a_task(app, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(time, "sleep", lambda _: pauses.append(threading.current_thread().name))
+    slow = app.task(name="slow")(lambda: time.sleep(5))
+    slow.delay()
+    drain(app)
+    with pytest.raises(ResultTimeout):
+        slow.delay().get(timeout=0.5)
+    assert pauses == ["MainThread"]
+
+
+@pytest.mark.embedded
+@pytest.mark.emptied
+def test_an_exception_does_not_end_the_repair_of_mutexes(app, monkeypatch, caplog):
+    looks, pauses, several = [], [], threading.Event()
+
+    def look(*_):
+        looks.append(threading.current_thread())
+        if len(looks) == 1:
+            raise AssertionError("a test must not look")
+        if len(looks) == 4:
+            several.set()
+        return set()
+
+    monkeypatch.setattr(threads, "AGAIN", 0.0)
+    monkeypatch.setattr(mutex_repair, "_ask_again", look)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    assert several.wait(30)
+    assert len(set(looks)) == 1
+    assert pauses == []
+    assert caplog.text.count("The thread fbtasks-mutex-repair goes on after an error") == 1
+    assert caplog.text.count("AssertionError: a test must not look") == 1

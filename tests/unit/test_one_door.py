@@ -19,5 +19,19 @@ def uses(module, name):
                 yield from (path.relative_to(PACKAGE).as_posix() for each in node.names if each.name == name)
 
 
+def test_the_time_and_pauses_are_those_of_one_module():
+    """A test of an application replaces ``time.sleep`` or freezes the time: threads and waits of the package go on."""
+    assert list(importing("time")) == ["timing.py"]
+
+
+def importing(module):
+    """The files of the package that import *module*."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if module in named or (isinstance(node, ast.ImportFrom) and node.module == module):
+                yield path.relative_to(PACKAGE).as_posix()
+
+
 def test_outcomes_of_tasks_reach_the_database_through_one_door():
     assert list(uses("tasks", "finish")) == ["queue/recording.py"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 import click
 
+from fbtasks import timing as clock
 from fbtasks.cli.options import Command, Seconds, command
 from fbtasks.cli.output import as_dict, write
 from fbtasks.cli.tables import screen_width
@@ -25,7 +25,7 @@ def top(command: Command, interval: float, once: bool) -> None:
 
         watch(command, interval, found)
         return
-    time.sleep(interval)
+    clock.sleep(interval)
     found = look(command.database, found)
     facts = as_dict(found)
     command.show(as_dict(facts.pop("overview")) | facts, lambda _: _print(found, str(command.database.url)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
@@ -90,4 +89,4 @@ class StoreAccess:
                 left = limit - clock.monotonic()
                 if left <= 0:
                     raise
-            time.sleep(min(pauses.next(), left))
+            clock.sleep(min(pauses.next(), left))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -83,11 +82,11 @@ class WorkerMetrics(Every):
         self.do(session)
 
     def _read_clock(self, session: Session) -> bool:
-        self._ahead = results.now(session).timestamp() - time.time()
+        self._ahead = results.now(session).timestamp() - clock.wall()
         return False
 
     def _take(self, recorded: Sequence[Finished]) -> None:
-        now = time.time() + self._ahead
+        now = clock.wall() + self._ahead
         for finished in recorded:
             claim, elapsed = finished.claim, finished.elapsed
             of_task = self._names.get(claim.name, "other"), claim.queue

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from fbtasks import timing as clock
 from fbtasks.database.database import Database
 from fbtasks.database.migrate import deploying
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
@@ -135,15 +135,15 @@ def _diff(session: Session, app: str, definitions: list[Feed], **scope: bool) ->
 
 def _settle(session: Session, rows: Collection[Row], wait: float, *, disconnect: bool) -> list[Connection]:
     """Waits until no connection is older than the triggers of *rows*. Returns those that are left."""
-    limit = time.monotonic() + wait
+    limit = clock.monotonic() + wait
     while left := ddl.older_writers(session, rows):
-        if time.monotonic() >= limit:
+        if clock.monotonic() >= limit:
             if not disconnect:
                 return left
             ddl.disconnect(session, left)
             disconnect = False
-            limit = time.monotonic() + max(wait, 10.0)
-        time.sleep(_LOOK)
+            limit = clock.monotonic() + max(wait, 10.0)
+        clock.sleep(_LOOK)
     return []
 
 

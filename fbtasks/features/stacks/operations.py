@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,7 +70,7 @@ def _ask(session: Session, row: TaskRow, seconds: float) -> str:
     until, pauses = clock.monotonic() + seconds, Backoff(0.02, 0.2)
     try:
         while clock.monotonic() < until:
-            time.sleep(pauses.next())
+            clock.sleep(pauses.next())
             for answer, runs in session.read("stack_answer", question):
                 if answer is not None:
                     return str(answer)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from fbtasks import FBTasks, chain, chord
+from fbtasks import timing as clock
 from fbtasks.cli.output import say
 from fbtasks.database import values
 from fbtasks.database.values import as_naive_utc
@@ -32,7 +32,7 @@ app.limit("customer", at_once=1)
 @app.task(name="shop.send_invoice", autoretry_for=(OSError,), max_retries=3, retry_backoff=2)
 def send_invoice(order: int, customer: str) -> str:
     """Takes a moment; is tried again now and then, and fails sometimes."""
-    time.sleep(random.lognormvariate(-3, 1))
+    clock.sleep(random.lognormvariate(-3, 1))
     if random.random() < 0.08:
         raise ConnectionError(f"printer {order % 3} does not answer")
     if random.random() < 0.03:
@@ -43,7 +43,7 @@ def send_invoice(order: int, customer: str) -> str:
 @app.task(name="shop.charge", limits={"customer": "customer"}, max_retries=0)
 def charge(order: int, customer: str, card_token: str) -> float:
     """One at a time for each customer."""
-    time.sleep(random.lognormvariate(-1.5, 0.6))
+    clock.sleep(random.lognormvariate(-1.5, 0.6))
     if random.random() < 0.05:
         raise PermissionError(f"the bank refuses order {order}")
     return order * 1.5
@@ -52,27 +52,27 @@ def charge(order: int, customer: str, card_token: str) -> float:
 @app.task(name="mail.deliver", queue="mail", limits={"smtp": None}, ignore_result=True)
 def deliver(to: str, template: str = "welcome") -> None:
     """A few each second."""
-    time.sleep(0.02)
+    clock.sleep(0.02)
 
 
 @app.task(name="reports.build", queue="reports", priority=-5)
 def build(month: str, *, full: bool = False) -> dict[str, object]:
     """Takes some seconds."""
-    time.sleep(random.uniform(2, 6))
+    clock.sleep(random.uniform(2, 6))
     return {"month": month, "pages": random.randint(3, 40), "full": full}
 
 
 @app.task(name="images.fetch", queue="images")
 def fetch(number: int) -> int:
     """The first step of a workflow."""
-    time.sleep(0.1)
+    clock.sleep(0.1)
     return number
 
 
 @app.task(name="images.resize", queue="images", max_retries=0)
 def resize(number: int, width: int) -> int:
     """A member of a group."""
-    time.sleep(random.uniform(0.1, 0.8))
+    clock.sleep(random.uniform(0.1, 0.8))
     if random.random() < 0.03:
         raise MemoryError(f"image {number} is too large for {width} px")
     return width
@@ -88,7 +88,7 @@ def publish(widths: list[int]) -> int:
 @app.task(name="stock.count", queue="reports")
 def count_stock(region: str) -> int:
     """Is called by a schedule."""
-    time.sleep(0.3)
+    clock.sleep(0.3)
     return random.randint(100, 999)
 
 

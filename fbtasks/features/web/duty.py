@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
@@ -77,7 +76,7 @@ class Statistics(Duty):
         """Counts what has ended. It takes about a microsecond for each."""
         if self._due == math.inf:
             self._due = clock.monotonic() + BEAT
-        counts, now = self._counts, time.time() + self._ahead
+        counts, now = self._counts, clock.wall() + self._ahead
         for claim, outcome, elapsed, _ in ended:
             column = SUCCEEDED if type(outcome) is Succeeded else self._column(claim, outcome, elapsed)
             if column is None:

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.security import check_password_hash, generate_password_hash
 from werkzeug.wrappers import Request, Response
 
+from fbtasks import timing as clock
 from fbtasks.errors import ConfigurationError
 
 Authorize = Callable[[Request, str, str | None], bool | str]
@@ -67,7 +67,7 @@ class Seal:
 
     def token(self, who: str, days_ago: int = 0) -> str:
         """Returns what the forms of a user carry today."""
-        return self.sign("form", who, str(int(time.time()) // _DAY - days_ago))
+        return self.sign("form", who, str(int(clock.wall()) // _DAY - days_ago))
 
     def check_post(self, request: Request, who: str) -> None:
         """Raises :class:`Forbidden` unless the request comes from a page of the dashboard, or from no browser."""

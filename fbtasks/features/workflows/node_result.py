@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from fbtasks import timing as clock
 from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
 from fbtasks.queue.notify.outcomes import polls
@@ -92,5 +92,5 @@ def revoke_ids(session: Session, ids: Sequence[int], *, terminate: bool) -> int:
             done, left = session.run(revoke, point="cancel")
             count += done
             if left:
-                time.sleep(pauses.next())
+                clock.sleep(pauses.next())
     return count

@@ -17,7 +17,6 @@ import ctypes
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
@@ -81,7 +80,7 @@ def _wait(does: Callable[[FrameType], bool]) -> bool:
     while _any(does):
         if clock.monotonic() > until:
             return False
-        time.sleep(_LOOK)
+        clock.sleep(_LOOK)
     return True
 
 

@@ -25,7 +25,6 @@ import os
 import shlex
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -183,7 +182,7 @@ def exclusive(path: Path, *, patience: float | None = None) -> Iterator[None]:
         elif fcntl is not None:
             until = clock.monotonic() + patience
             while not _try_exclusive(file) and clock.monotonic() < until:
-                time.sleep(_LOOK)
+                clock.sleep(_LOOK)
         yield
     finally:
         if fcntl is not None:

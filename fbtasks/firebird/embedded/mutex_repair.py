@@ -40,12 +40,12 @@ import logging
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from fbtasks import timing as clock
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.enginefiles import (
     EVENT_CONDITION_AT,
@@ -56,7 +56,7 @@ from fbtasks.firebird.embedded.enginefiles import (
     EngineFiles,
 )
 from fbtasks.firebird.embedded.lockdir import exclusive
-from fbtasks.system.threads import Background
+from fbtasks.system.threads import Endless
 
 _FUTEX: Final = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine()) if sys.maxsize > 2**32 else None
 """The number of the system call; None where the layout of the engine's files is not known: with 32 bits."""
@@ -120,7 +120,7 @@ def start(folder: Path) -> None:
     possible = sys.platform == "linux" and _FUTEX is not None and platform.libc_ver()[0] == "glibc"
     if possible and os.path.exists("/proc/self/task"):
         _started = True
-        Background(target=_Repair(str(folder.resolve())).run, name="fbtasks-mutex-repair").start()
+        Endless(_Repair(str(folder.resolve())).run, name="fbtasks-mutex-repair").start()
 
 
 @contextmanager
@@ -159,9 +159,9 @@ class _Repair:
 
     def run(self) -> None:
         while True:
-            time.sleep(_SOON if time.monotonic() < self._hurried else _ASKING)
+            clock.sleep(_SOON if clock.monotonic() < self._hurried else _ASKING)
             with suppress(OSError):
-                self._look(time.monotonic())
+                self._look(clock.monotonic())
 
     def _look(self, now: float) -> None:
         self._unanswered = _ask_again(self._files, self._unanswered, self._libc)

@@ -10,7 +10,6 @@ import atexit
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -77,7 +76,7 @@ class Listener:
                 if self._session is not None and isinstance(error, DatabaseUnavailable):
                     fork.note_lost(self._session.connection)  # a fork need not wait for it
                 self._lost = True
-                time.sleep(_LAY_OUT)
+                clock.sleep(_LAY_OUT)
         finally:
             if events is not None:
                 events.close()

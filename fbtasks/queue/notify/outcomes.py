@@ -9,7 +9,6 @@ import atexit
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -242,7 +241,7 @@ class OutcomeReader:
                 next_look = min((awaited.due for awaited in self._awaited), default=None)
             if due:
                 self._look(due, now)
-                time.sleep(min(clock.monotonic() - now, _BREATH))
+                clock.sleep(min(clock.monotonic() - now, _BREATH))
                 events = self._waiter.wait(0)
             elif next_look is not None:
                 idle_until = 0.0

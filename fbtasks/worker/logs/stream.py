@@ -9,14 +9,13 @@ import atexit
 import os
 import select
 import stat
-import time
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final
 
 from fbtasks import timing as clock
 from fbtasks.system.showing import count
-from fbtasks.system.threads import Background
+from fbtasks.system.threads import Endless
 
 MOST: Final = 10_000
 """Lines that wait for a stream that takes no more."""
@@ -42,7 +41,7 @@ class Stream:
         self._queue: SimpleQueue[bytes] = SimpleQueue()
         self._put = self._written = self._lost = 0
         """Lines."""
-        Background(target=self._run, name="fbtasks-log").start()
+        Endless(self._run, name="fbtasks-log").start()
         atexit.register(self.finish)
 
     @classmethod
@@ -73,16 +72,16 @@ class Stream:
             data, many = more or self._next(), 1
             while (more := b"" if self._queue.empty() else self._queue.get()) and len(data) + len(more) <= _WHOLE:
                 data, many = data + more, many + 1
-            number = self._stream.fileno()
-            if identities((number,)) == self._file:  # else a task has closed it, and its number may be another file's
-                with suppress(OSError):
+            with suppress(OSError, ValueError):  # it is closed
+                number = self._stream.fileno()
+                if identities((number,)) == self._file:  # else a task has closed it: the number may be another file's
                     write_all(number, data)
             self._written += many
 
     def _next(self) -> bytes:
         """Waits for a line, and then for others: to wake this thread for each line costs more than to run a task."""
         line = self._queue.get()
-        time.sleep(_GATHER)
+        clock.sleep(_GATHER)
         return line
 
     def flush(self) -> None:
@@ -92,7 +91,7 @@ class Stream:
         """Waits a moment for what has not been written."""
         until = clock.monotonic() + _FINISH
         while self._written < self._put and clock.monotonic() < until:
-            time.sleep(0.01)
+            clock.sleep(0.01)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

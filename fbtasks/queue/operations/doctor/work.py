@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property, partial
-from time import sleep as pause
 from typing import Final
 
+from fbtasks import timing as clock
 from fbtasks.database.database import Database
 from fbtasks.feature import Feature
 from fbtasks.firebird.session import Session
@@ -110,7 +110,7 @@ def _backlog(work: Work) -> Iterator[Said]:
     yield ok("no queue that workers serve grows")
     before = work.ready()
     if any(ready <= MOST for ready in before.values()):
-        pause(APART)
+        clock.sleep(APART)
     for queue, ready in work.ready().items():
         more = ready - before.get(queue, 0)
         if more > 0:
