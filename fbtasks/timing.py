@@ -43,6 +43,20 @@ def sleep(seconds: float) -> None:
     lock.acquire(timeout=max(0.0, seconds))
 
 
+def wait_for(condition: threading.Condition, predicate: Callable[[], bool], seconds: float) -> bool:
+    """Waits up to so many seconds until *predicate* is true, as ``condition.wait_for`` does, but by :data:`monotonic`.
+
+    Returns False when it is not.
+    """
+    until = monotonic() + seconds
+    while not predicate():
+        left = until - monotonic()
+        if left <= 0:
+            return False
+        condition.wait(left)
+    return True
+
+
 def within(seconds: float) -> float:
     """A monotonic time at random in the next so many seconds."""
     return monotonic() + random.random() * seconds  # noqa: S311  # no secret

@@ -53,7 +53,7 @@ class Pool:
         """A session that works. Raises :class:`PoolTimeout` when none becomes free in time."""
         refuse_fork()
         with _changed:
-            if not _changed.wait_for(lambda: self._lent < self._size, self._timeout):
+            if not clock.wait_for(_changed, lambda: self._lent < self._size, self._timeout):
                 raise PoolTimeout(
                     f"no connection to {self._url} became free in {count(self._timeout, 'second')}; pool_size is "
                     f"{self._size}. Raise it, or use fewer threads."

@@ -22,6 +22,16 @@ def uses(module, name):
 def test_the_time_and_pauses_are_those_of_one_module():
     """A test of an application replaces ``time.sleep`` or freezes the time: threads and waits of the package go on."""
     assert list(importing("time")) == ["timing.py"]
+    assert list(waiting_by_the_clock_of_threads()) == []
+
+
+def waiting_by_the_clock_of_threads():
+    """The files that call ``Condition.wait_for`` with a time limit."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called.endswith(".wait_for") and called != "clock.wait_for" and len(node.args) + len(node.keywords) > 1:
+                yield path.relative_to(PACKAGE).as_posix()
 
 
 def importing(module):

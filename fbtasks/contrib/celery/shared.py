@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, TypeVar
 
+from fbtasks import timing as clock
 from fbtasks.config import Settings
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseReplaced
@@ -131,7 +132,7 @@ class SharedDatabase:
         own = getattr(self._mine, "depth", 0)
         with self._changed:
             self._forking = True
-            quiet = self._changed.wait_for(lambda: self._active <= own, 0 if own else _PATIENCE)
+            quiet = clock.wait_for(self._changed, lambda: self._active <= own, 0 if own else _PATIENCE)
         if quiet and not own:  # else a connection stays open, and the child is refused
             self._detached = True
             self.close()

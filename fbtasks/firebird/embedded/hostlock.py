@@ -99,7 +99,7 @@ class _Turn:
                 self._queues = True
                 Background(target=self._queue, name="fbtasks-turn").start()
             try:
-                if not self._changed.wait_for(lambda: not self._queues, until - clock.monotonic()):
+                if not clock.wait_for(self._changed, lambda: not self._queues, until - clock.monotonic()):
                     self._miss()
                     return False
                 return self._wanted  # not when the file was closed

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from fbtasks import timing as clock
 from fbtasks.database.database import Database
 from fbtasks.queue.notify.listener import Listener
 
@@ -49,7 +50,7 @@ class Waiter:
         """Waits for a wake or for *seconds*. Returns the events that came since the last time."""
         self._look()
         with self._changed:
-            self._changed.wait_for(lambda: self._woken, max(0.0, seconds))
+            clock.wait_for(self._changed, lambda: self._woken, seconds)
             names, self._names, self._woken = self._names, set(), False
             return names
 
