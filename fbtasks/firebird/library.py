@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fbtasks.errors import EngineError
+from fbtasks.firebird import fork
 from fbtasks.firebird.driver.discard import silence_disposal
+from fbtasks.firebird.driver.ending import skip_unloading
 from fbtasks.firebird.driver.freeing import free_once
 from fbtasks.firebird.embedded import libraries, mutex_repair
 from fbtasks.firebird.embedded.lockdir import Guard, refuse_links, warn_root
@@ -80,6 +82,8 @@ def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
             _load_library(fbapi, provider)
             _provider = provider
             silence_disposal()
+            # In a child the engine's threads are missing, and what it would shut down is the parent's.
+            fork.register(in_child=skip_unloading)
             atexit.register(at_exit)  # behind the driver's own exit function in the list, so before it in time
 
 

@@ -26,6 +26,43 @@ def test_a_fork_with_open_connections_is_refused_and_loses_nothing(app, project)
     assert out.split() == ["7", "100"]
 
 
+@pytest.mark.embedded
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    [("", ""), ("app.close()", "t.delay()"), ("", "daemonize()")],
+    ids=["open", "used by the child", "daemon"],
+)
+def test_a_child_that_ends_in_the_ordinary_way_does_its_parent_no_harm(project, before, inside):
+    """The exit of a process shuts the engine down, with the threads and the locks of the parent."""
+    out = project.python(f"""
+        import ctypes, os, sys
+        from fbtasks import FBTasks
+        app = FBTasks("a")
+        t = app.task(name="t")(lambda: 1)
+
+        def daemonize():
+            os.setsid()
+            if (second := os.fork()):
+                sys.exit(os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]))
+
+        for status in (0, 3):
+            t.delay()
+            {before}
+            child = os.fork()
+            if child == 0:
+                {inside}
+                print("child", flush=True)
+                ctypes.CDLL(None).puts(b"child's library")
+                sys.exit(status)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        t.delay()
+        with app.connect() as connection, connection.cursor() as cursor:
+            print(cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()[0])
+    """)
+    ended = ["child", "child's library"]
+    assert out.splitlines() == [*ended, "0", *ended, "3", "5" if "delay" in inside else "3"]
+
+
 @pytest.mark.no_database
 @pytest.mark.embedded
 def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(project):

@@ -112,7 +112,7 @@ def _is_in(frame: FrameType | None, places: tuple[str, ...]) -> bool:
 
 
 def skip_unloading() -> None:
-    """Ends the process with its status before any library is unloaded, and without a shutdown of the engine."""
+    """Has the process end with its status before any library is unloaded, and without a shutdown of the engine."""
     from firebird.driver import core
 
     atexit.unregister(core._api_shutdown)
@@ -120,5 +120,5 @@ def skip_unloading() -> None:
         return
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):  # of glibc: what is registered last is called first, and with the status
-        libc.fflush(None)
         libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+        libc.__cxa_atexit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)
