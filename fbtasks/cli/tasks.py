@@ -17,6 +17,7 @@ from fbtasks.cli.output import print_json, say, write
 from fbtasks.errors import FBTasksError, QueueFull
 from fbtasks.queue.operations import moving, queues, tasks
 from fbtasks.system.showing import count
+from fbtasks.system.threads import answering
 
 
 def done_lines(changes: tasks.TaskChanges, what: str) -> list[str]:
@@ -167,8 +168,5 @@ def _noted() -> Iterator[list[int]]:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield noted
         return
-    signal.signal(signal.SIGINT, note)
-    try:
+    with answering((signal.SIGINT,), note):
         yield noted
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from fbtasks import timing as clock
 from fbtasks.errors import HeartbeatTimeout, SoftTimeLimitExceeded, TimeLimitExceeded
 from fbtasks.run.stacks import stack_of
-from fbtasks.system.threads import answer
+from fbtasks.system.threads import answer, answering
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -303,11 +303,9 @@ class AlarmInterrupts(Interrupts):
             if is_late:
                 raise SoftTimeLimitExceeded
 
-        before = signal.getsignal(signal.SIGALRM)
-        answer(signal.SIGALRM, ring)
-        arm()
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+        with answering((signal.SIGALRM,), ring):
+            arm()
+            try:
+                yield
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -23,15 +24,82 @@ AGAIN: Final = 1.0
 """Seconds after which a loop that has raised is begun anew."""
 
 logger = logging.getLogger(__name__)
+Handler = Callable[[int, FrameType | None], Any]
+_wakeup: tuple[int, int] | None = None
+"""The descriptor to which signals are written for :func:`signals_to_read`, and the one before it."""
+_forking = threading.local()
 
 
-def answer(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:
+class _Answer(partial[Any]):
+    """A handler of ours. A subclass of partial, since that adds no line to a traceback."""
+
+    former: Any
+    """What was done about the signal before the first of ours."""
+
+
+def answer(number: int, handler: Handler) -> None:
     """Sets *handler* for a signal, and unblocks it where the program was started with it blocked.
 
-    To be called in the main thread. A process inherits which signals are blocked, as it does which are ignored.
+    To be called in the main thread. A process inherits which signals are blocked, as it does which are ignored. A
+    process that is forked from this one does not inherit the handler.
     """
-    signal.signal(number, handler)
+    before = signal.getsignal(number)
+    ours = _Answer(handler)
+    ours.former = before.former if isinstance(before, _Answer) else before
+    signal.signal(number, ours)
     unblock((number,))
+
+
+@contextmanager
+def answering(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
+    """For the block, *handler* answers these signals."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in before:
+            answer(number, handler)
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+def signals_to_read() -> int:
+    """Returns a descriptor from which the numbers of the signals that have a handler can be read as they come.
+
+    To be called in the main thread. Signals of processes that are forked from this one are not written there.
+    """
+    global _wakeup
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    _wakeup = write, signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+def _before_fork() -> None:
+    """Has signals to a child wait until they do what they are to do there."""
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    _forking.ours = {number: ours for number, ours in handlers.items() if isinstance(ours, _Answer)}
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _forking.ours)
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _forked() -> None:
+    """In the child: signals do what they did before our handlers, with which nothing would end it."""
+    for number, ours in _forking.ours.items():
+        signal.signal(number, signal.SIG_DFL if ours.former is None else ours.former)
+    now = signal.set_wakeup_fd(-1)
+    if _wakeup is not None and now == _wakeup[0]:
+        now = _wakeup[1]
+    if now != -1:
+        signal.set_wakeup_fd(now, warn_on_full_buffer=False)
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
 
 
 def unblock(numbers: Iterable[int]) -> None:
@@ -55,7 +123,11 @@ def end_by_signals() -> None:
     if os.getpid() == 1:
         for number in LEFT_ALONE:
             if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, end_by)
+                answer(number, end_by)
+
+
+def _ends(handler: Any) -> bool:
+    return handler.func is end_by if isinstance(handler, _Answer) else handler == signal.SIG_DFL
 
 
 def processor_time(thread: int) -> float:
@@ -79,15 +151,9 @@ def _facts(thread: int) -> list[str]:
 @contextmanager
 def leaving() -> Iterator[None]:
     """For the block, in the main thread, signals that would end the process raise :class:`SystemExit`: it cleans up."""
-    before = {number: signal.getsignal(number) for number in LEFT_ALONE}
-    ending = [number for number in LEFT_ALONE if before[number] in (signal.SIG_DFL, end_by)]
-    try:
-        for number in ending:
-            answer(number, lambda number, _: sys.exit(128 + number))
+    ending = [number for number in LEFT_ALONE if _ends(signal.getsignal(number))]
+    with answering(ending, lambda number, _: sys.exit(128 + number)):
         yield
-    finally:
-        for number in ending:
-            signal.signal(number, before[number])
 
 
 @contextmanager

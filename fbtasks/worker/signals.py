@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.system.threads import LEFT_ALONE, Endless, answer, end_by
+from fbtasks.system.threads import LEFT_ALONE, Endless, answer, end_by, signals_to_read
 from fbtasks.worker.loop import Loop
 from fbtasks.worker.pools.solo import SoloExecutor
 
@@ -49,10 +49,7 @@ class Signals:
 
     def hear(self) -> None:
         """Begins to listen. To be called in the main thread."""
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        Endless(partial(self._listen, read), name="fbtasks-signals").start()
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        Endless(partial(self._listen, signals_to_read()), name="fbtasks-signals").start()
         for number in self._heard:
             answer(number, self._in_main_thread)
         if self._solo is not None:

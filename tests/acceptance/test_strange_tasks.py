@@ -9,7 +9,7 @@ from support.variants import slow
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
-    import os, time
+    import os, signal, time
 
     def ran(name):
         with open("ledger", "a") as file:
@@ -74,6 +74,28 @@ SOURCE = """
             raise SystemExit(7)
         return os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
 
+    def ended(number, handler=None):
+        started, told = os.pipe()
+        forked = os.fork()
+        if not forked:
+            if handler:
+                signal.signal(number, handler)
+            os.write(told, b"1")
+            time.sleep(20)
+            os._exit(0)
+        os.read(started, 1)
+        os.kill(forked, number)
+        return os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
+
+    @app.task
+    def ends_what_it_forks():
+        of_its_own = ended(signal.SIGTERM, lambda *_: os._exit(5))
+        return [of_its_own, *map(ended, (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2))]
+
+    @app.task
+    async def ends_what_it_forks_in_a_coroutine():
+        return ends_what_it_forks()
+
     @app.task
     def pid():
         time.sleep(0.02)
@@ -115,6 +137,8 @@ def test_what_exits_or_interrupts_beside_the_task_costs_no_run(project, producer
     assert wait_for(lambda: rows(producer, hook)) == [("builtins.KeyboardInterrupt",)]
     if pool == "processes":
         check_that_a_fork_does_not_serve(project, producer, wait_for, "forks")
+    elif pool == "solo":
+        check_that_a_fork_is_ended_by_signals(producer, "forks")
     worker.terminate()
     assert worker.wait(20) == 0
     log = project.logs()
@@ -132,6 +156,14 @@ def check_that_a_fork_does_not_serve(project, producer, wait_for, name):
     wait_for(lambda: ended(stray), 5)
     assert {producer.send_task("proj.pid").get(timeout=30) for _ in range(5)} == {server}
     assert producer.send_task("proj.forks_and_exits").get(timeout=30) == 7
+    check_that_a_fork_is_ended_by_signals(producer, name)
+
+
+def check_that_a_fork_is_ended_by_signals(producer, name):
+    """As in a program without fbtasks; and the worker does not take them for signals to itself."""
+    name = name.replace("forks", "ends_what_it_forks")
+    assert producer.send_task(f"proj.{name}").get(timeout=30) == [5, -15, -10, -12]
+    assert producer.send_task("proj.pid").get(timeout=30)
 
 
 @pytest.mark.parametrize(

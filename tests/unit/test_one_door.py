@@ -43,5 +43,11 @@ def importing(module):
                 yield path.relative_to(PACKAGE).as_posix()
 
 
+def test_handlers_of_signals_are_set_in_one_module():
+    """A process that a task forks is to be rid of them. The other one sets none: it restores the default."""
+    assert sorted(set(uses("signal", "signal"))) == ["system/threads.py", "worker/pools/processes.py"]
+    assert set(uses("signal", "set_wakeup_fd")) == {"system/threads.py"}
+
+
 def test_outcomes_of_tasks_reach_the_database_through_one_door():
     assert list(uses("tasks", "finish")) == ["queue/recording.py"]

@@ -30,7 +30,7 @@ from fbtasks.cli.top.sight import Sight, look
 from fbtasks.cli.top.view import View
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.embedded import mutex_repair
-from fbtasks.system.threads import Background, deferred, leaving
+from fbtasks.system.threads import Background, answer, deferred, leaving
 from fbtasks.system.waking import Waker
 
 _SENT: Final = {
@@ -76,9 +76,9 @@ class _Watch:
 
     def run(self) -> None:
         mutex_repair.exit_when_engine_hangs(self._give_up)
-        signal.signal(signal.SIGWINCH, lambda *_: self._waker.wake())
+        answer(signal.SIGWINCH, lambda *_: self._waker.wake())
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
-            signal.signal(signal.SIGTSTP, self._stop)
+            answer(signal.SIGTSTP, self._stop)
         try:
             self._asker.start()
             self._screen.enter()

@@ -7,8 +7,7 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ from fbtasks.cli.options import DatabaseArgs, with_database
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.features.web import dashboard, needs_extra
-from fbtasks.system.threads import answer
+from fbtasks.system.threads import answering
 from fbtasks.url import is_named_by_option
 
 
@@ -45,21 +44,9 @@ def web(database: DatabaseArgs, demo: bool, hash_password: bool, **options: Any)
         return
     if demo and (database.app_path or is_named_by_option()):
         raise click.UsageError("--demo has a database of its own: leave out -A and --url.")
-    with _ending_by_signals(), _demo() if demo else database.opened() as app:
+    ended = answering((signal.SIGTERM, signal.SIGINT), lambda *_: sys.exit(0))
+    with ended, _demo() if demo else database.opened() as app:
         serve(app, **options)
-
-
-@contextmanager
-def _ending_by_signals() -> Iterator[None]:
-    """For the block: SIGTERM and SIGINT leave it, and the program ends with 0."""
-    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        for number in former:
-            answer(number, lambda *_: sys.exit(0))
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 def _demo() -> AbstractContextManager[FBTasks]:

@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import Final, NoReturn
 
-from fbtasks.system.threads import LEFT_ALONE, unblock
+from fbtasks.system.threads import LEFT_ALONE, answer, unblock
 from fbtasks.worker.logs.stream import identities, takes_more
 
 BROKEN: Final = 70
@@ -53,7 +53,7 @@ def die_with_parent(parent: int) -> None:
     """
     for number in LEFT_ALONE:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)  # a handler, not SIG_IGN: what tasks start gets the default back
+            answer(number, lambda *_: None)  # a handler, not SIG_IGN: what tasks start gets the default back
     unblock(LEFT_ALONE)
     if sys.platform == "linux":
         import ctypes

@@ -16,7 +16,7 @@ from fbtasks.run.invocation import RunResult
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.system.showing import brief
-from fbtasks.system.threads import Endless
+from fbtasks.system.threads import Endless, signals_to_read
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.pools.child.link import Link, ending
 from fbtasks.worker.pools.wire import Reported, receive_task
@@ -104,10 +104,7 @@ class ProcessServer(Server):
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
         self.interrupts = SignalInterrupts(link.status.aimed_at)
         super().__init__(app, link, number)
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        Endless(partial(self._hear, read), name="fbtasks-stop").start()
+        Endless(partial(self._hear, signals_to_read()), name="fbtasks-stop").start()
 
     def serve(self) -> None:
         """Serves until the sockets are closed."""
