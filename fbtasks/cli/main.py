@@ -9,6 +9,7 @@ import click
 from fbtasks.cli.groups import URL, CommandGroup, group_options, no_option
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
+from fbtasks.system.descriptors import fill_standard
 from fbtasks.system.showing import brief
 from fbtasks.system.threads import end_by_signals
 from fbtasks.url import is_named_by_option, named_by_option, resolve_url
@@ -23,6 +24,7 @@ class Program(CommandGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Runs the program."""
+        fill_standard()
         end_by_signals()
         return super().main(*args, **options)
 

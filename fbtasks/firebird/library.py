@@ -22,6 +22,7 @@ from fbtasks.firebird.embedded.lockdir import Guard, refuse_links, warn_root
 from fbtasks.firebird.embedded.root import cache_folder, engine_root, set_temporary_folder
 from fbtasks.firebird.identity import refuse_colon, refuse_mounted, refuse_second_name
 from fbtasks.firebird.signals import preserved_signals
+from fbtasks.system.descriptors import fill_standard
 from fbtasks.url import DatabaseURL
 
 _lock = threading.RLock()
@@ -46,6 +47,7 @@ def client_library() -> tuple[str, str]:
 def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
     """Loads the client library once, and joins the guard of an embedded database. *at_exit* is called at the exit."""
     global _provider, _lock_directory
+    fill_standard()
     _use_plain_letters()
     with _lock:
         from firebird.driver import fbapi

@@ -5,6 +5,7 @@ import sys
 from decimal import Decimal
 
 import pytest
+from support.programs import program
 from support.variants import slow
 
 pytestmark = pytest.mark.acceptance
@@ -55,6 +56,14 @@ SOURCE = """
         return "again"
 """
 
+DESCRIPTORS = """
+    import os
+
+    @app.task
+    def standard():
+        return [os.readlink(f"/proc/{pid}/fd/{number}") for pid in (os.getppid(), os.getpid()) for number in range(3)]
+"""
+
 OPTIONS = ("-O", "-W", "error", "-X", "utf8=1")
 
 
@@ -79,3 +88,35 @@ def test_what_the_application_sets_for_its_process_harms_no_task(project, pool):
         worker.terminate()
         assert worker.wait(30) == 0, project.logs()
     assert "succeeded" in (project.folder / "worker.txt").read_text()
+
+
+CLOSED = """
+import ctypes, os, sys
+for number in map(int, sys.argv[2:]):
+    os.close(number)
+from fbtasks import FBTasks
+app = FBTasks("a", sys.argv[1])
+app.task(name="t")(lambda: 1).delay()
+ctypes.CDLL(None).puts(b"a warning")
+ctypes.CDLL(None).fflush(None)
+open("found", "w").write(" ".join(os.readlink(f"/proc/self/fd/{number}") for number in sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
+def test_what_a_program_without_standard_descriptors_prints_goes_nowhere(project, closed):
+    done = program(CLOSED, project.url, *closed, env=project.env, cwd=project.folder)
+    assert done.returncode == 0
+    assert (project.folder / "found").read_text().split() == ["/dev/null"] * len(closed)
+
+
+def test_a_worker_without_standard_descriptors_has_no_file_in_their_places(project):
+    with project.producer(DESCRIPTORS) as producer:
+        command = (sys.executable, "-m", "fbtasks", "worker", "-A", "proj", "-c", "1", "--logfile", "worker.txt")
+        closed = subprocess.Popen(
+            ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], cwd=project.folder, env=project.env
+        )
+        project.workers.append((closed, (project.folder / "worker.log").open("a+")))
+        assert producer.send_task("proj.standard").get(timeout=30) == ["/dev/null"] * 6
+        closed.terminate()
+        assert closed.wait(30) == 0

@@ -8,6 +8,7 @@ import sys
 import traceback
 from typing import Final, NoReturn
 
+from fbtasks.system.descriptors import fill_standard
 from fbtasks.system.threads import LEFT_ALONE, answer, unblock
 from fbtasks.worker.logs.stream import identities, takes_more
 
@@ -51,6 +52,7 @@ def die_with_parent(parent: int) -> None:
     *parent* is the worker's process id: it may have ended before this process asked to be told. The worker starts this
     process with these signals deferred, so that one that reaches a whole group of processes does not end it before.
     """
+    fill_standard()
     for number in LEFT_ALONE:
         if signal.getsignal(number) is not signal.SIG_IGN:
             answer(number, lambda *_: None)  # a handler, not SIG_IGN: what tasks start gets the default back
