@@ -488,3 +488,78 @@ def test_three_consumers_share_a_queue(connection, app, url, messages):
         assert conflicts == 0
     for table in ("QUEUE_MSG", "QUEUE_MSG_BODY", "QUEUE_MSG_USE"):
         assert count(app, table) == 0
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_names_that_differ_in_the_spaces_at_their_ends_are_two(connection, kind):
+    """As for RabbitMQ and Redis; SQL takes them for one."""
+    channel = connection.default_channel
+    names = ["q", "q ", "q  ", "q\x03", "q \x03"]
+    exchange = kombu.Exchange("x", kind)
+    queues = [kombu.Queue(name, exchange, routing_key=name, channel=channel) for name in names]
+    for each in queues:
+        each.declare()
+    producer = connection.Producer()
+    for name in names:
+        producer.publish([kind, name], exchange="x", routing_key=name)
+        producer.publish(["", name], exchange="", routing_key=name)
+    found = [[each.get(no_ack=True) for _ in range(3)] for each in queues]
+    assert [[each and each.payload for each in some] for some in found] == [
+        [[kind, name], ["", name], None] for name in names
+    ]
+    assert [[each.delivery_info["routing_key"] for each in some[:2]] for some in found] == [[name] * 2 for name in names]
+    assert sorted(channel.list_bindings()) == sorted((name, "x", name) for name in names)
+    assert [row.name for row in channel.lengths(names)] == names
+    producer.publish(1, exchange="", routing_key="q ")
+    assert [each.purge() for each in queues] == [0, 1, 0, 0, 0]
+    queues[0].unbind_from(exchange, "q")
+    queues[2].delete()
+    producer.publish(2, exchange="x", routing_key="q ")
+    with pytest.raises(ChannelError, match="NOT_FOUND"):
+        queues[2].get()
+    assert [queues[at].queue_declare(passive=True).message_count for at in (0, 1, 3)] == [0, 1, 0]
+
+
+def test_consumers_and_dead_letters_tell_spaces_at_ends_apart(connection):
+    channel = connection.default_channel
+    grave = kombu.Queue("grave", kombu.Exchange("dead "), routing_key="rip ", channel=channel)
+    grave.declare()
+    kombu.Queue("other", kombu.Exchange("dead"), routing_key="rip", channel=channel).declare()
+    arguments = {"x-dead-letter-exchange": "dead ", "x-dead-letter-routing-key": "rip "}
+    source = queue("q ", queue_arguments=arguments)
+    source(channel).declare()
+    queue("q")(channel).declare()
+    publish(connection, "q ", 1)
+    publish(connection, "q", 2)
+    got = []
+    with connection.Consumer([source], callbacks=[lambda body, m: (got.append(body), m.reject())]):
+        drain(connection, lambda: got)
+    assert got == [1]
+    found = grave.get(no_ack=True)
+    assert (found.payload, found.headers["x-first-death-queue"]) == (1, "q ")
+    assert [channel.queue_declare(name, passive=True).message_count for name in ("q", "other")] == [1, 0]
+
+
+def test_names_that_are_too_long_are_refused_before_anything_is_sent(connection, app):
+    channel = connection.default_channel
+    longest, long = "n" * 250, "n" * 251
+    channel.queue_declare(longest)
+    channel.exchange_declare(longest)
+    channel.queue_bind(longest, longest, longest)
+    publish(connection, longest, 1)
+    assert channel.basic_get(longest).payload == 1
+    dead = {"x-dead-letter-exchange": long}
+    for ask in (
+        lambda: channel.queue_declare(long),
+        lambda: channel.queue_declare("n" * 249 + "  "),
+        lambda: channel.queue_declare("q", arguments=dead),
+        lambda: channel.exchange_declare(long),
+        lambda: channel.queue_bind("q", "amq.direct", long),
+        lambda: channel.basic_get(long),
+        lambda: connection.Producer().publish("x", exchange="", routing_key=long),
+    ):
+        with pytest.raises(SerializationError, match=r"nnn.* has 25\d characters; .* has 250 at most"):
+            ask()
+    with pytest.raises(SerializationError, match="5 is a int: the name of a queue"):
+        channel.queue_declare(5)
+    assert count(app, "QUEUE_MSG_QUEUE") == 1

@@ -14,13 +14,12 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from fbtasks import timing as clock
+from fbtasks.contrib.celery.store.names import kept, shown
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue.codec import chunks
 
 INLINE: Final = 8_000
 """The longest message, in bytes, that stays in its row."""
-LONGEST_NAME: Final = 250
-"""Characters that the name of a queue or an exchange, and a routing key, may have."""
 BUCKETS: Final = 14
 EVENTS: Final = tuple(f"fbtasks:message:{number}" for number in range(BUCKETS))
 """Posted when a message may be claimed: the number of its queue modulo 14. With one's own there are 15, the most."""
@@ -51,7 +50,7 @@ UNSEEN: Final = b"U"
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """What a queue is declared with; times in milliseconds, None without limit."""
+    """A queue as it is declared: its names as they are kept, times in milliseconds, None without limit."""
 
     name: str
     durable: bool = False
@@ -76,7 +75,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A message on its way to an exchange."""
+    """A message on its way to an exchange, with names as they are kept."""
 
     exchange: str
     routing_key: str
@@ -92,7 +91,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A message as its consumer has it."""
+    """A message that is claimed, with names as they are kept."""
 
     id: int
     claim_id: int
@@ -283,8 +282,9 @@ class QueueLength(NamedTuple):
 
 def lengths(transaction: Transaction, queues: Iterable[str] | None, most: int) -> list[QueueLength]:
     """Returns the lengths of those *queues* that are there, or of all (None), with numbers up to *most*."""
-    names = [name for (name,) in transaction.rows("msg_queues")] if queues is None else queues
-    return [QueueLength(*row) for name in names for row in transaction.rows("msg_lengths", *[most] * 4, name)]
+    names = [name for (name,) in transaction.rows("msg_queues")] if queues is None else map(kept, queues)
+    found = (row for name in names for row in transaction.rows("msg_lengths", *[most] * 4, name))
+    return [QueueLength(shown(name), *numbers) for name, *numbers in found]
 
 
 def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:

@@ -14,6 +14,7 @@ from kombu.utils.uuid import uuid
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import BATCH, COUNTED, Publication, QueueFacts, QueueLength, QueueSpec
+from fbtasks.contrib.celery.store.names import kept, shown
 from fbtasks.contrib.celery.transport import qos as quality
 from fbtasks.contrib.celery.transport import wire
 from fbtasks.contrib.celery.transport.inbox import Inbox
@@ -64,7 +65,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                                (40, 10), "Channel.exchange_declare", "503")  # fmt: skip
         found = self._shared.use(
             lambda t: t.call(
-                "FBTASKS_CELERY_API.DECLARE_EXCHANGE", name, None if passive else kind, durable, auto_delete
+                "FBTASKS_CELERY_API.DECLARE_EXCHANGE", kept(name), None if passive else kind, durable, auto_delete
             )
         )
         if found is None:
@@ -76,7 +77,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         """Deletes an exchange and its bindings."""
-        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_EXCHANGE", exchange, if_unused))
+        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_EXCHANGE", kept(exchange), if_unused))
 
     def prepare_queue_arguments(self, arguments: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
         """Arguments as RabbitMQ names them: ``x-message-ttl``, ``x-expires`` and so on."""
@@ -92,14 +93,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         given = arguments or {}
         length = given.get("x-max-length")
         spec = QueueSpec(
-            name=name,
+            name=kept(name),
             durable=bool(durable),
             auto_delete=bool(auto_delete or exclusive),
             message_ttl=wire.span(given.get("x-message-ttl")),
             expires=wire.span(given.get("x-expires")),
             max_length=None if length is None else int(length),
-            dead_exchange=given.get("x-dead-letter-exchange"),
-            dead_routing_key=given.get("x-dead-letter-routing-key"),
+            dead_exchange=_kept(given.get("x-dead-letter-exchange")),
+            dead_routing_key=_kept(given.get("x-dead-letter-routing-key")),
         )
         facts = self._declare(spec, passive=passive)
         if facts is None:
@@ -115,12 +116,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """Deletes a queue with its bindings and messages."""
         self._process.flush()  # what is settled does not count as in the queue
         number = self._process.consumer.number
-        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_QUEUE", queue, if_unused, if_empty, number))
+        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_QUEUE", kept(queue), if_unused, if_empty, number))
 
     def queue_bind(self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any) -> None:
         """Binds a queue to an exchange."""
         name = exchange or "amq.direct"
-        done = self._shared.use(lambda t: t.call("FBTASKS_CELERY_API.BIND", queue, name, routing_key or ""))
+        done = self._bind("FBTASKS_CELERY_API.BIND", queue, name, routing_key)
         if done < 0:
             raise _not_found("exchange", name, (50, 20), "Channel.queue_bind")
         if not done:
@@ -129,13 +130,17 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def queue_unbind(self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any) -> None:
         """Takes a binding away."""
         name = exchange or "amq.direct"
-        self._shared.use(lambda t: t.call("FBTASKS_CELERY.UNBIND", queue, name, routing_key or ""))
+        self._bind("FBTASKS_CELERY.UNBIND", queue, name, routing_key)
+
+    def _bind(self, procedure: str, queue: str, exchange: str, routing_key: str | None) -> int:
+        names = [kept(name) for name in (queue, exchange, routing_key or "")]
+        return int(self._shared.use(lambda t: t.call(procedure, *names)))
 
     def queue_purge(self, queue: str, **_: Any) -> int:
         """Deletes what waits in a queue. Returns how many messages."""
-        total = 0
+        total, name = 0, kept(queue)
         while True:
-            gone: int | None = self._shared.use_in_turn(lambda t: t.call("FBTASKS_CELERY_UPKEEP.PURGE", queue, BATCH))
+            gone: int | None = self._shared.use_in_turn(lambda t: t.call("FBTASKS_CELERY_UPKEEP.PURGE", name, BATCH))
             if gone is None:
                 raise _not_found("queue", queue, (50, 30), "Channel.queue_purge")
             total += gone
@@ -143,7 +148,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 return total
 
     def _size(self, queue: str) -> int:
-        facts = self._declare(QueueSpec(queue))
+        facts = self._declare(QueueSpec(kept(queue)))
         return facts.waiting if facts else 0
 
     def lengths(self, queues: Iterable[str]) -> list[QueueLength]:
@@ -151,15 +156,16 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         return self._shared.use(lambda t: messages.lengths(t, queues, COUNTED), READ)
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
-        return self._declare(QueueSpec(queue)) is not None
+        return self._declare(QueueSpec(kept(queue))) is not None
 
     def list_bindings(self) -> Iterator[tuple[str, str, str]]:
         """Queue, exchange and routing key of all bindings."""
-        return iter(self._shared.use(lambda t: t.rows("msg_bindings"), READ))
+        rows = self._shared.use(lambda t: t.rows("msg_bindings"), READ)
+        return ((shown(queue), shown(exchange), shown(routing_key)) for queue, exchange, routing_key in rows)
 
     def get_exchanges(self) -> list[str]:
         """Returns the names of all exchanges."""
-        return [name for (name,) in self._shared.use(lambda t: t.rows("msg_exchanges"), READ)]
+        return [shown(name) for (name,) in self._shared.use(lambda t: t.rows("msg_exchanges"), READ)]
 
     # Publishing.
 
@@ -181,7 +187,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """Publishes in one transaction: one of its own, or the caller's (see ``fbtasks.kombu.in_transaction``)."""
         for item, routed in zip(items, self._process.publisher.publish(items), strict=True):
             if routed < 0:
-                raise _not_found("exchange", item.exchange, (60, 40), "Channel.basic_publish")
+                raise _not_found("exchange", shown(item.exchange), (60, 40), "Channel.basic_publish")
 
     def create_publish_batch(self, max_size: int) -> PublishBatch:
         """Makes what ``Producer.batch()`` gathers messages in."""
@@ -206,7 +212,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Returns the next message of a queue; None: there is none."""
-        number = self._shared.use(lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", None, queue, None))
+        name = kept(queue)
+        number = self._shared.use(lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", None, name, None))
         if number is None:
             raise _not_found("queue", queue, (60, 70), "Channel.basic_get")
         return self.receiver.get(number, queue, no_ack=no_ack)
@@ -255,6 +262,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             self.qos.discard()
         self._consumers.clear()
         self.connection = None
+
+
+def _kept(name: Any) -> str | None:
+    return None if name is None else kept(name)
 
 
 def _not_found(what: str, name: str, method: tuple[int, int], where: str) -> ChannelError:

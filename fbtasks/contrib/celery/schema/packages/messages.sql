@@ -1,5 +1,6 @@
 -- Messages of the kombu transport and results of Celery; how they are kept is said in migrations/0101_messages.sql,
--- and what follows from a change of a message in triggers.sql.
+-- and what follows from a change of a message in triggers.sql. Names come as contrib/celery/store/names.py keeps them:
+-- none ends in a space, so that what SQL takes for equal is equal.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_CELERY^
@@ -34,7 +35,7 @@ BEGIN
 END^
 
 -- Whether a name is that of an exchange or a queue of Celery's remote control (celery.pidbox, reply.celery.pidbox and
--- the queues bound to them) or of its events. Names that differ in trailing spaces are equal.
+-- the queues bound to them) or of its events. With spaces at its end, too: SQL takes it for the same.
 FUNCTION IS_CONTROL (NAME QUEUE_MSG_NAME)
 RETURNS BOOLEAN
 AS
