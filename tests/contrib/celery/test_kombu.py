@@ -507,7 +507,8 @@ def test_names_that_differ_in_the_spaces_at_their_ends_are_two(connection, kind)
     assert [[each and each.payload for each in some] for some in found] == [
         [[kind, name], ["", name], None] for name in names
     ]
-    assert [[each.delivery_info["routing_key"] for each in some[:2]] for some in found] == [[name] * 2 for name in names]
+    keys = [[each.delivery_info["routing_key"] for each in some[:2]] for some in found]
+    assert keys == [[name] * 2 for name in names]
     assert sorted(channel.list_bindings()) == sorted((name, "x", name) for name in names)
     assert [row.name for row in channel.lengths(names)] == names
     producer.publish(1, exchange="", routing_key="q ")
