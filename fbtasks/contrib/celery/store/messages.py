@@ -58,6 +58,8 @@ class QueueSpec:
     message_ttl: int | None = None
     expires: int | None = None
     max_length: int | None = None
+    rejects: bool = False
+    """Whether it refuses what is published while it holds *max_length*; else the oldest message goes."""
     dead_exchange: str | None = None
     dead_routing_key: str | None = None
 
@@ -141,13 +143,13 @@ def declare_queue(
     """Makes the queue, or gives it the arguments of *spec*; with *passive* only looks. None: there is none."""
     found = transaction.call(
         "FBTASKS_CELERY_API.DECLARE_QUEUE", spec.name, passive, spec.durable, spec.auto_delete, spec.message_ttl,
-        spec.expires, spec.max_length, spec.dead_exchange, spec.dead_routing_key, consumer_id,
+        spec.expires, spec.max_length, spec.dead_exchange, spec.dead_routing_key, consumer_id, spec.rejects,
     )  # fmt: skip
     return None if found[0] is None else QueueFacts(*found)
 
 
 def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[list[int], int | None]:
-    """Writes one copy of each for each of its queues, in this order.
+    """Writes one copy of each for each of its queues, in this order. Raises :class:`QueueFull`.
 
     Returns to how many queues each went (-1: no such exchange), and the number of the transaction, for ``settlement``.
     """

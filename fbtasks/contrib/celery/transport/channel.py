@@ -17,6 +17,7 @@ from fbtasks.contrib.celery.store.messages import BATCH, COUNTED, Publication, Q
 from fbtasks.contrib.celery.store.names import kept, shown
 from fbtasks.contrib.celery.transport import qos as quality
 from fbtasks.contrib.celery.transport import wire
+from fbtasks.contrib.celery.transport.arguments import check_consumer, check_exchange, check_publication, queue_spec
 from fbtasks.contrib.celery.transport.inbox import Inbox
 from fbtasks.contrib.celery.transport.process import ConsumerProcess
 from fbtasks.contrib.celery.transport.receiver import Receiver, Subscription
@@ -63,6 +64,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         if not passive and kind not in self.exchange_types:
             raise ChannelError(f"COMMAND_INVALID - exchange type {kind!r}, not one of {', '.join(self.exchange_types)}",
                                (40, 10), "Channel.exchange_declare", "503")  # fmt: skip
+        if not passive:
+            check_exchange(name, arguments)
         found = self._shared.use(
             lambda t: t.call(
                 "FBTASKS_CELERY_API.DECLARE_EXCHANGE", kept(name), None if passive else kind, durable, auto_delete
@@ -90,18 +93,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     ) -> Any:  # fmt: skip
         """Declares a queue; with *passive* it must be there already. Returns its name, messages and other consumers."""
         name = queue or f"amq.gen-{uuid()}"
-        given = arguments or {}
-        length = given.get("x-max-length")
-        spec = QueueSpec(
-            name=kept(name),
-            durable=bool(durable),
-            auto_delete=bool(auto_delete or exclusive),
-            message_ttl=wire.span(given.get("x-message-ttl")),
-            expires=wire.span(given.get("x-expires")),
-            max_length=None if length is None else int(length),
-            dead_exchange=_kept(given.get("x-dead-letter-exchange")),
-            dead_routing_key=_kept(given.get("x-dead-letter-routing-key")),
-        )
+        spec = QueueSpec(kept(name))
+        if not passive:
+            ends = bool(auto_delete or exclusive)
+            spec = queue_spec(name, arguments or {}, durable=bool(durable), auto_delete=ends)
         facts = self._declare(spec, passive=passive)
         if facts is None:
             raise _not_found("queue", name, (50, 10), "Channel.queue_declare")
@@ -169,12 +164,19 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     # Publishing.
 
-    def basic_publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **_: Any) -> None:
-        """Publishes a message: one copy for each queue that it is routed to. What goes nowhere is dropped."""
-        self.publish_all([self.publication(message, exchange, routing_key)])
+    def basic_publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **options: Any) -> None:
+        """Publishes a message: one copy for each queue that it is routed to. What goes nowhere is dropped.
 
-    def publication(self, message: dict[str, Any], exchange: str, routing_key: str) -> Publication:
+        Raises :class:`QueueFull` for a queue that is full and rejects what is published; then no queue has it.
+        """
+        self.publish_all([self.publication(message, exchange, routing_key, **options)])
+
+    def publication(
+        self, message: dict[str, Any], exchange: str, routing_key: str, mandatory: bool = False,
+        immediate: bool = False, **_: Any,
+    ) -> Publication:  # fmt: skip
         """Makes a publication of a message of kombu's."""
+        check_publication(message, mandatory=mandatory, immediate=immediate)
         return wire.publication(
             message,
             exchange or "",
@@ -196,9 +198,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     # Consuming.
 
     def basic_consume(
-        self, queue: str, no_ack: bool = False, callback: Any = None, consumer_tag: str | None = None, **_: Any
-    ) -> str:
+        self, queue: str, no_ack: bool = False, callback: Any = None, consumer_tag: str | None = None,
+        arguments: dict[str, Any] | None = None, exclusive: bool = False, no_local: bool = False, **_: Any,
+    ) -> str:  # fmt: skip
         """Calls *callback* with each message of a queue while events are drained. Returns the consumer's tag."""
+        check_consumer(queue, arguments, exclusive=exclusive, no_local=no_local)
         tag = consumer_tag or uuid()
         if not self.receiver.begin(Subscription(tag, queue, no_ack, callback)):
             raise _not_found("queue", queue, (60, 20), "Channel.basic_consume")
@@ -264,10 +268,6 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self.connection = None
 
 
-def _kept(name: Any) -> str | None:
-    return None if name is None else kept(name)
-
-
 def _not_found(what: str, name: str, method: tuple[int, int], where: str) -> ChannelError:
     """Returns AMQP's error for what is not declared."""
     return ChannelError(f"NOT_FOUND - no {what} {name!r}", method, where, "404")
@@ -283,9 +283,9 @@ class PublishBatch:
         self._items: list[Publication] = []
         self._failed: BaseException | None = None
 
-    def publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **_: Any) -> None:
+    def publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **options: Any) -> None:
         """Takes a message."""
-        self._items.append(self.channel.publication(message, exchange, routing_key))
+        self._items.append(self.channel.publication(message, exchange, routing_key, **options))
         if len(self._items) >= self.max_size:
             self.flush()
 
