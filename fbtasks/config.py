@@ -22,9 +22,10 @@ LARGEST: Final = 2**31 - 1
 def _name(what: str, value: object) -> str:
     if isinstance(value, str) and "://" in value:  # not shown: it may hold a password
         raise ConfigurationError("the first argument of FBTasks is the app's name, and the url comes second.")
-    if not isinstance(value, str) or not value.isprintable() or not value.strip():
+    if not isinstance(value, str) or not checks.is_name(value, 255):
         raise ConfigurationError(
-            f"the app's {what} {checks.shown(value)} must be printable text: FBTasks('shop', url)."
+            f"the app's {what} {checks.shown(value)} must be text of 1 to 255 printable characters, without spaces at "
+            "its ends: FBTasks('shop', url)."
         )
     return value
 

@@ -221,8 +221,10 @@ def _checked(name: str) -> str:
     """Returns *name*. Raises :class:`ConfigurationError` unless a worker may be called so."""
     if "@" in name:
         raise ConfigurationError(f"-n {name!r}: leave out the '@' and what follows; the host is added.")
-    if len(name) > 100 or not name.isprintable() or not name.strip():
-        raise ConfigurationError(f"-n {checks.shown(name)} must have 1 to 100 printable characters.")
+    if not checks.is_name(name, 100):
+        raise ConfigurationError(
+            f"-n {checks.shown(name)} must have 1 to 100 printable characters, without spaces at its ends."
+        )
     return name
 
 

@@ -51,10 +51,20 @@ def one_of(words: Mapping[str | None, str]) -> Check:
     return check
 
 
+def is_name(value: str, most: int) -> bool:
+    """Returns True when *value* can be a name: 1 to *most* printable characters, without spaces at its ends.
+
+    SQL takes names for equal that differ in the spaces at their ends, and Python does not.
+    """
+    return 0 < len(value) <= most and value.isprintable() and value == value.strip()
+
+
 def name(what: str, value: object, most: int) -> str:
-    """Text of 1 to *most* printable characters."""
-    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable() or value != value.strip():
-        raise ConfigurationError(f"{what} {shown(value)} must be text of 1 to {most} printable characters.")
+    """Text that can be a name."""
+    if not isinstance(value, str) or not is_name(value, most):
+        raise ConfigurationError(
+            f"{what} {shown(value)} must be text of 1 to {most} printable characters, without spaces at its ends."
+        )
     return value
 
 

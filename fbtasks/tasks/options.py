@@ -24,8 +24,11 @@ def task_name(what: str, value: object) -> str:
         own = getattr(value, "name", None)
         hint = f": {own!r}" if isinstance(own, str) else ""
         raise TaskDefinitionError(f"the task {what} {checks.shown(value)} must be text{hint}.")
-    if len(value) > 255 or not value.isprintable() or not value.strip():
-        raise TaskDefinitionError(f"the task {what} {checks.shown(value)} must have 1 to 255 printable characters.")
+    if not checks.is_name(value, 255):
+        raise TaskDefinitionError(
+            f"the task {what} {checks.shown(value)} must have 1 to 255 printable characters, without spaces at its "
+            "ends."
+        )
     return value
 
 

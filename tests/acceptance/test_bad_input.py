@@ -275,7 +275,11 @@ def test_wrong_calls(project, waiting, refused):
         2,
         """the arguments of the task are a list in JSON: --args '[1, "it'"'"'s"]'""",
     )
-    assert refused("call", "", "-A", "proj") == (2, "the task name '' must have 1 to 255 printable characters.")
+    said = "the task name {!r} must have 1 to 255 printable characters, without spaces at its ends."
+    assert refused("call", "", "-A", "proj") == (2, said.format(""))
+    assert refused("call", "proj.add ", "-A", "proj", "--unknown") == (2, said.format("proj.add "))
+    said = "-n 'one ' must have 1 to 100 printable characters, without spaces at its ends."
+    assert refused("-A", "proj", "worker", "-n", "one ") == (2, said)
     assert refused("call", "proj.add", "--countdown", "nan")[0] == 2
     said = "--since 'yesterday' is neither an age (90s, 15m, 2h, 7d) nor an ISO time."
     assert refused("inspect", "failed", "--since", "yesterday") == (2, said)

@@ -11,7 +11,8 @@ HALF = "\ud800"
 """Half of a surrogate pair, which no text of a database can hold."""
 BAD = [
     ("", "default", None), (" ", "default", None), ("a\nb", "default", None), ("a\0b", "default", None),
-    ("a", "", None), ("a", "a,b", None), ("a", "a\tb", None),
+    ("a ", "default", None), (" a", "default", None),
+    ("a", "", None), ("a", "a ", None), ("a", "a,b", None), ("a", "a\tb", None),
     ("a", "default", ""), ("a", "default", "1"), ("a", "default", "x\ny"),
 ]  # fmt: skip
 """Name, queue and task_id of calls that Python refuses."""

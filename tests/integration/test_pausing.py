@@ -68,6 +68,14 @@ def test_what_is_due_later_is_parked_when_its_turn_comes(app, add, claim):
     assert state_counts(app) == {3: 1}
 
 
+def test_a_name_with_another_space_is_not_the_name_of_the_task(app, add):
+    add.delay()
+    for queues, names in ((["default "], []), ([], ["add "])):
+        with pytest.raises(ConfigurationError, match=r"'(add|default) '"):
+            pausing.pause(app.database, queues, names)
+    assert state_counts(app) == {0: 1}
+
+
 def test_a_long_queue_is_parked_bit_by_bit(app, add, claim):
     add.delay()
     pausing.pause(app.database, names=["add"])

@@ -126,8 +126,9 @@ def test_a_name_is_one_tasks(app):
         app.task(name="hooked", aliases=["a:on_failure"])(failing)
     with pytest.raises(ConfigurationError, match=r"aliases=\['old'\]"):
         app.task(name="text", aliases="old")(failing)
-    with pytest.raises(TaskDefinitionError, match="1 to 255 printable"):
-        app.task(name="empty", aliases=[" "])(failing)
+    for alias in (" ", "old "):
+        with pytest.raises(TaskDefinitionError, match="1 to 255 printable characters, without spaces at its ends"):
+            app.task(name="empty", aliases=[alias])(failing)
     with pytest.raises(TaskDefinitionError, match="keep the name of a task that a source feeds"):
         app.on_event("paid", aliases=["old"])(failing)
 

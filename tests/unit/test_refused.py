@@ -73,7 +73,14 @@ def nothing(): ...
 
 HUNDRED = "at most a hundred years"
 APPS = [
-    ({"name": 5}, "the app's name 5 must be printable text: FBTasks('shop', url)."),
+    *(
+        (
+            {"name": name},
+            f"the app's name {name!r:.80} must be text of 1 to 255 printable characters, without spaces at its ends: "
+            "FBTasks('shop', url).",
+        )
+        for name in (5, "shop ", "x" * 256)
+    ),
     (
         {"name": "firebird://u:SECRET@host/x"},
         "the first argument of FBTasks is the app's name, and the url comes second.",

@@ -104,7 +104,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def delete(self, key: Any) -> None:
         """Deletes a value."""
-        self._store.run_until_answered(lambda t: t.call("FBTASKS_CELERY_API.DELETE_VALUE", _text(key)))
+        self._store.run_until_answered(lambda t: keyvalues.delete(t, _text(key)))
 
     # Chords.
 

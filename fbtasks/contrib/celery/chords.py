@@ -16,6 +16,7 @@ from celery.result import GroupResult, allow_join_result
 from fbtasks.contrib.celery.results import StoreAccess
 from fbtasks.contrib.celery.store import chords
 from fbtasks.contrib.celery.store.chords import Complete, Part
+from fbtasks.contrib.celery.store.names import key, shown
 
 logger = logging.getLogger("fbtasks.celery")
 
@@ -46,7 +47,7 @@ class Chord:
         self._store = store
         self._group_id = group_id
         self._lifetime = lifetime
-        self._name = str(backend.get_key_for_chord(group_id))
+        self._name = key(str(backend.get_key_for_chord(group_id)))
 
     def begin(self, results: Iterable[Any]) -> None:
         """Notes that it begins, before any part is sent."""
@@ -62,7 +63,8 @@ class Chord:
         """Counts a part that has ended; the one that makes it complete sends the body, or tells it what went wrong."""
         backend = self._backend
         value = backend.encode([state, backend.encode_result(result, state)])
-        part = Part(str(request.id), request.group_index, value.encode() if isinstance(value, str) else bytes(value))
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        part = Part(key(str(request.id)), request.group_index, data)
         final = state == states.SUCCESS
         known, complete = self._store.run_until_answered(
             lambda t: chords.ended(t, self._name, part, final=final, expires=self._lifetime)
@@ -109,7 +111,7 @@ class Chord:
         if state in states.EXCEPTION_STATES:
             value = backend.exception_to_python(value)
         if state in states.PROPAGATE_STATES:
-            error = ChordError(f"Dependency {part.task_id} raised {value!r}")
+            error = ChordError(f"Dependency {shown(part.task_id)} raised {value!r}")
             raise error from value if isinstance(value, BaseException) else None
         return value
 
@@ -117,8 +119,9 @@ class Chord:
         return [self._nested(item, values) if isinstance(item, list) else self._leaf(item, values) for item in shape]
 
     def _leaf(self, task_id: str, values: dict[str, Any]) -> Any:
-        if task_id in values:
-            return values[task_id]
+        name = key(task_id)
+        if name in values:
+            return values[name]
         app = self._backend.app
         with allow_join_result():  # it ended without being counted here
             try:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fbtasks.contrib.celery.store.messages import QueueLength, lengths
+from fbtasks.contrib.celery.store.names import kept
 from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import READ
 from fbtasks.sheet import MOST, SHOWN, Detail, Line, Ref, Sheet, behind, counted
@@ -40,7 +41,7 @@ class CelerySheet(Sheet):
                 "Alive": alive,
                 "Claimed messages": counted(claimed, MOST),
             }
-            for host, pid, start, heartbeat, alive, claimed in session.read("msg_consumers", MOST + 1, key, SHOWN)
+            for host, pid, start, heartbeat, alive, claimed in session.read("msg_consumers", MOST + 1, kept(key), SHOWN)
         ]
         return Detail(line=found.line, tables={"Consumers": consumers})
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 OnError = Literal["fail", "collect"]
 _OF_ONE_CALL: Final = ("countdown", "eta", "task_id")
+_DEEPEST: Final = 300
+"""How deep signatures may be nested: each level takes two calls of functions, and Python allows a thousand."""
+_SHOWN: Final = 20
+"""How many levels of a signature are shown."""
 
 
 class Signature(AnswersCelery):
@@ -44,6 +48,9 @@ class Signature(AnswersCelery):
         self.errbacks: tuple[TaskSignature, ...] = ()
         """What runs when it has failed."""
 
+    def __repr__(self) -> str:
+        return self._shown(_SHOWN)
+
     def __or__(self, other: object) -> Chain:
         """Returns the chain of this and *other*, which is given its result."""
         return Chain((*_steps_of(self), *_steps_of(_signature("|", other))))
@@ -53,6 +60,7 @@ class Signature(AnswersCelery):
 
         *link* and *link_error*, a signature or a list of them, are as for the methods of these names.
         """
+        _check_nesting(self)
         given = chosen_of_call(options)
         for each in _one_or_several("link=", given.pop("link", ())):
             self.link(each)
@@ -92,6 +100,7 @@ class Signature(AnswersCelery):
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> Signature:
         """Returns a copy of it. *args* come before the arguments of its first calls."""
+        _check_nesting(self)
         return self._with(*as_arguments(args, kwargs)).set(**options)
 
     def __invert__(self) -> Any:
@@ -114,6 +123,7 @@ class Signature(AnswersCelery):
 
     def using(self, connection: Any) -> SignatureCalls:
         """Enqueues it inside the open transaction of *connection*: see :meth:`Task.using`."""
+        _check_nesting(self)
         return SignatureCalls(self, connection)
 
     def _apply(
@@ -123,6 +133,14 @@ class Signature(AnswersCelery):
         if args or kwargs or options:
             signature = self.clone(args, kwargs, **options)
         return _send(signature, using)
+
+    def _shown(self, levels: int) -> str:
+        """Returns so many *levels* of it as text."""
+        raise NotImplementedError
+
+    def _below(self) -> tuple[Signature, ...]:
+        """Returns the signatures that are made part of a workflow from within it."""
+        return self.links
 
     def _tasks(self) -> Iterable[StepTask[..., Any]]:
         raise NotImplementedError
@@ -215,7 +233,7 @@ class TaskSignature(Signature):
     def options(self, options: CallOptions) -> None:
         self._options = options
 
-    def __repr__(self) -> str:
+    def _shown(self, levels: int) -> str:  # noqa: ARG002  # it has one
         named = (f"{name}={checks.shown(each)}" for name, each in (self._kwargs or {}).items())
         shown = [*map(checks.shown, self.args), *named]
         return f"{self.task.name}({', '.join(shown)})"
@@ -278,6 +296,9 @@ class _Composite(Signature):
         """The signatures that it is made of."""
         return [*self.parts]
 
+    def _below(self) -> tuple[Signature, ...]:
+        return *self.parts, *self.links
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueues all of it, as :meth:`delay`."""
         return self.delay(*args, **kwargs)
@@ -301,8 +322,8 @@ class Chain(_Composite):
         if not self.parts:
             raise EnqueueError("a chain needs a step: chain(task.s(), ...).")
 
-    def __repr__(self) -> str:
-        return " | ".join(map(repr, self.parts))
+    def _shown(self, levels: int) -> str:
+        return " | ".join(part._shown(levels - 1) for part in self.parts) if levels else "..."
 
     def _with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
         return self._copied(
@@ -326,9 +347,10 @@ class Group(_Composite):
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        shown = ", ".join(map(repr, self.parts[:5])) + (", ..." if len(self.parts) > 5 else "")
-        return f"group({shown})"
+    def _shown(self, levels: int) -> str:
+        shown = [part._shown(levels - 1) for part in self.parts[:5]] if levels else ["..."]
+        more = ["..."] if levels and len(self.parts) > 5 else []
+        return f"group({', '.join([*shown, *more])})"
 
     def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
         """Sets countdowns: *start* seconds for the first, and *step* more for each one, up to *stop*."""
@@ -382,8 +404,8 @@ class Chord(_Composite):
         self.body = body
         self._on_error = on_error
 
-    def __repr__(self) -> str:
-        return f"chord({self.header}, {self.body})"
+    def _shown(self, levels: int) -> str:
+        return f"chord({self.header._shown(levels - 1)}, {self.body._shown(levels - 1)})" if levels else "..."
 
     def _with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
         header = self.header._with(args, kwargs)
@@ -471,10 +493,24 @@ def _no_signature(what: str, value: object) -> EnqueueError:
 def replacement(app: FBTasks, signature: object) -> EndsWith:
     """Returns what asks for *signature* in the place of a task of *app*. Raises :class:`EnqueueError`."""
     found = _signature("self.replace()", signature)
+    _check_nesting(found)
     _check_app(app, found)
     to = Compiler()
     _, result = found._compile(to, Place())
     return to.replacement(app, result, found)
+
+
+def _check_nesting(signature: Signature) -> None:
+    """Raises :class:`EnqueueError` for a signature that is nested deeper than Python can follow it."""
+    level: list[Signature] = [signature]
+    for _ in range(_DEEPEST):
+        level = [part for each in level for part in each._below()]
+        if not level:
+            return
+    raise EnqueueError(
+        f"signatures are nested more than {_DEEPEST} levels deep: {checks.shown(signature)}. Write steps that follow "
+        "each other as one chain, as in chain(signatures), and calls side by side as one group."
+    )
 
 
 def _check_app(app: FBTasks, signature: Signature) -> None:
@@ -485,6 +521,7 @@ def _check_app(app: FBTasks, signature: Signature) -> None:
 
 def _send(signature: Signature, using: Any) -> Any:
     """Enqueues *signature*, in a transaction of its own or in that of the connection *using*; eager ones are run."""
+    _check_nesting(signature)
     app = next((task.app for task in signature._tasks()), None)
     if app is None:
         return GroupResult([], None)

@@ -98,7 +98,8 @@ def _set(
 
 def _check_name(session: Session, name: str, app: FBTasks | None) -> None:
     names = {*processes.task_names(session, alive=False), *paused_names(session)}
-    if name in names or session.read("is_live", name)[0][0]:
+    # In SQL a name is equal to that of another task with more spaces at its end, and no task has any there.
+    if name in names or (name == name.strip() and session.read("is_live", name)[0][0]):
         return
     names.update(() if app is None else app.tasks)
     if name not in names:

@@ -3,11 +3,15 @@
 import threading
 
 import pytest
+from celery import Celery, states
+from celery.app.task import Context
 from celery.result import AsyncResult, GroupResult
 from celery.utils.functional import regen
 from support.sql import one
 
+import fbtasks.kombu
 from fbtasks.config import Settings
+from fbtasks.contrib.celery import results as backends
 from fbtasks.contrib.celery.chords import shape_of
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import chords
@@ -153,3 +157,25 @@ def test_a_header_from_a_generator_is_not_run_ahead_of():
     single, group = AsyncResult("a"), GroupResult("g", [AsyncResult("b"), AsyncResult("c")])
     assert shape_of([single]) is None
     assert shape_of([single, group]) == b'["a", ["b", "c"]]'
+
+
+def test_parts_with_ids_of_every_length_and_spaces_at_their_ends(app, url):
+    """The backend counts them, nested as they are, and sends the body what they returned."""
+    celery = Celery("chords", broker=url, backend=url, set_as_current=False)
+    ids = ["p", "p ", "p" * 300, "p" * 300 + " "]
+    results = [AsyncResult(task_id, app=celery) for task_id in ids]
+    with celery.connection_for_write() as connection:
+        queue = celery.amqp.queues["celery"](connection.default_channel)
+        queue.declare()
+        celery.backend.apply_chord(("c " * 200, [results[0], GroupResult("g", results[1:], app=celery)]), None)
+        celery.backend.set_chord_size("c " * 200, len(ids))
+        for index, task_id in enumerate(ids):
+            body = celery.signature("body", app=celery)
+            request = Context(id=task_id, group="c " * 200, group_index=index, chord=body)
+            celery.backend.on_chord_part_return(request, states.SUCCESS, index)
+            celery.backend.store_result(task_id, index, states.SUCCESS)
+        message = queue.get(no_ack=True)
+    assert message.payload[0] == [[0, [1, 2, 3]]]
+    assert [result.get(timeout=5) for result in results] == [0, 1, 2, 3]
+    fbtasks.kombu.close_all()
+    backends.close_all()

@@ -21,7 +21,7 @@ import fbtasks.kombu
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import Publication
 from fbtasks.contrib.celery.transport.address import url_of
-from fbtasks.errors import ConfigurationError, SerializationError
+from fbtasks.errors import ConfigurationError, QueueFull, SerializationError
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance
@@ -488,3 +488,180 @@ def test_three_consumers_share_a_queue(connection, app, url, messages):
         assert conflicts == 0
     for table in ("QUEUE_MSG", "QUEUE_MSG_BODY", "QUEUE_MSG_USE"):
         assert count(app, table) == 0
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_names_that_differ_in_the_spaces_at_their_ends_are_two(connection, kind):
+    """As for RabbitMQ and Redis; SQL takes them for one."""
+    channel = connection.default_channel
+    names = ["q", "q ", "q  ", "q\x03", "q \x03"]
+    exchange = kombu.Exchange("x", kind)
+    queues = [kombu.Queue(name, exchange, routing_key=name, channel=channel) for name in names]
+    for each in queues:
+        each.declare()
+    producer = connection.Producer()
+    for name in names:
+        producer.publish([kind, name], exchange="x", routing_key=name)
+        producer.publish(["", name], exchange="", routing_key=name)
+    found = [[each.get(no_ack=True) for _ in range(3)] for each in queues]
+    assert [[each and each.payload for each in some] for some in found] == [
+        [[kind, name], ["", name], None] for name in names
+    ]
+    keys = [[each.delivery_info["routing_key"] for each in some[:2]] for some in found]
+    assert keys == [[name] * 2 for name in names]
+    assert sorted(channel.list_bindings()) == sorted((name, "x", name) for name in names)
+    assert [row.name for row in channel.lengths(names)] == names
+    producer.publish(1, exchange="", routing_key="q ")
+    assert [each.purge() for each in queues] == [0, 1, 0, 0, 0]
+    queues[0].unbind_from(exchange, "q")
+    queues[2].delete()
+    producer.publish(2, exchange="x", routing_key="q ")
+    with pytest.raises(ChannelError, match="NOT_FOUND"):
+        queues[2].get()
+    assert [queues[at].queue_declare(passive=True).message_count for at in (0, 1, 3)] == [0, 1, 0]
+
+
+def test_consumers_and_dead_letters_tell_spaces_at_ends_apart(connection):
+    channel = connection.default_channel
+    grave = kombu.Queue("grave", kombu.Exchange("dead "), routing_key="rip ", channel=channel)
+    grave.declare()
+    kombu.Queue("other", kombu.Exchange("dead"), routing_key="rip", channel=channel).declare()
+    arguments = {"x-dead-letter-exchange": "dead ", "x-dead-letter-routing-key": "rip "}
+    source = queue("q ", queue_arguments=arguments)
+    source(channel).declare()
+    queue("q")(channel).declare()
+    publish(connection, "q ", 1)
+    publish(connection, "q", 2)
+    got = []
+    with connection.Consumer([source], callbacks=[lambda body, m: (got.append(body), m.reject())]):
+        drain(connection, lambda: got)
+    assert got == [1]
+    found = grave.get(no_ack=True)
+    assert (found.payload, found.headers["x-first-death-queue"]) == (1, "q ")
+    assert [channel.queue_declare(name, passive=True).message_count for name in ("q", "other")] == [1, 0]
+
+
+def test_names_that_are_too_long_are_refused_before_anything_is_sent(connection, app):
+    channel = connection.default_channel
+    longest, long = "n" * 250, "n" * 251
+    channel.queue_declare(longest)
+    channel.exchange_declare(longest)
+    channel.queue_bind(longest, longest, longest)
+    publish(connection, longest, 1)
+    assert channel.basic_get(longest).payload == 1
+    dead = {"x-dead-letter-exchange": long}
+    for ask in (
+        lambda: channel.queue_declare(long),
+        lambda: channel.queue_declare("n" * 249 + "  "),
+        lambda: channel.queue_declare("q", arguments=dead),
+        lambda: channel.exchange_declare(long),
+        lambda: channel.queue_bind("q", "amq.direct", long),
+        lambda: channel.basic_get(long),
+        lambda: connection.Producer().publish("x", exchange="", routing_key=long),
+    ):
+        with pytest.raises(SerializationError, match=r"nnn.* has 25\d characters; .* has 250 at most"):
+            ask()
+    with pytest.raises(SerializationError, match="5 is a int: the name of a queue"):
+        channel.queue_declare(5)
+    assert count(app, "QUEUE_MSG_QUEUE") == 1
+
+
+def test_a_full_queue_refuses_what_is_published_when_it_is_declared_so(connection):
+    channel = connection.default_channel
+    exchange = kombu.Exchange("all", "fanout")
+    arguments = {"x-overflow": "reject-publish"}
+    bounded = kombu.Queue("bounded", exchange, max_length=2, queue_arguments=arguments, channel=channel)
+    other = kombu.Queue("other", exchange, channel=channel)
+    bounded.declare()
+    other.declare()
+    producer = connection.Producer(exchange=exchange)
+    for number in (1, 2):
+        producer.publish(number)
+    said = "the queue bounded is full, and rejects what is published: its x-max-length is 2. Nothing was published."
+    for go in (lambda: producer.publish(3), lambda: publish(connection, "bounded", 3)):
+        with pytest.raises(QueueFull) as refused:
+            go()
+        assert str(refused.value) == said
+    with pytest.raises(QueueFull), producer.batch():
+        producer.publish(4, exchange="", routing_key="other")
+        producer.publish(5)
+    assert [bounded.get(no_ack=True).payload for _ in range(2)] == [1, 2]
+    producer.publish(6)
+    assert [message.payload for message in iter(lambda: other.get(no_ack=True), None)] == [1, 2, 6]
+    later = {"task": "t", "id": "i", "eta": "2999-01-01T00:00:00+00:00"}
+    publish(connection, "bounded", 7)
+    publish(connection, "bounded", 8, headers=later)  # is not ready, and does not count
+    queue("bounded", max_length=2)(channel).declare()  # from now on the oldest one goes
+    publish(connection, "bounded", 9)
+    assert [message.payload for message in iter(lambda: bounded.get(no_ack=True), None)] == [7, 9]
+
+
+def test_a_dead_letter_comes_into_a_full_queue(connection):
+    """Its publisher has been answered long since."""
+    channel = connection.default_channel
+    queue("grave", max_length=1, queue_arguments={"x-overflow": "reject-publish"})(channel).declare()
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
+    source = queue("q", queue_arguments=dead)(channel)
+    source.declare()
+    publish(connection, "q", 1, 2)
+    for _ in range(2):
+        source.get().reject()
+    grave = queue("grave")(channel)
+    assert [grave.get(no_ack=True).payload for _ in range(2)] == [1, 2]
+    publish(connection, "grave", 3)
+    with pytest.raises(QueueFull):
+        publish(connection, "grave", 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"x-max-length-bytes": 10}, "x-max-length-bytes=10 of the queue 'q' has no effect on Firebird: limit"),
+        ({"x-max-length": 5, "x-overflow": "reject-publish-dlx"}, "x-overflow='reject-publish-dlx'"),
+        ({"x-queue-type": "stream"}, "x-queue-type='stream' .*: it may be 'classic' or 'quorum'"),
+        ({"x-single-active-consumer": True}, "x-single-active-consumer=True"),
+        ({"x-delivery-limit": 3}, "x-delivery-limit=3 .*: set delivery_limit in broker_transport_options"),
+        ({"x-max-priority": 255}, "x-max-priority=255 .*: it may be a whole number up to 10"),
+        ({"x-consumer-timeout": 1000}, "x-consumer-timeout=1000 .*: leave it out"),
+    ],
+)
+def test_an_argument_of_a_queue_that_has_no_effect_is_refused(connection, arguments, said):
+    with pytest.raises(ConfigurationError, match=said):
+        queue("q", queue_arguments=arguments)(connection.default_channel).declare()
+    with pytest.raises(ChannelError, match="NOT_FOUND"):
+        connection.default_channel.queue_declare("q", passive=True)
+
+
+def test_exchanges_publications_and_consumers_with_what_has_no_effect_are_refused(connection):
+    channel = connection.default_channel
+    queue("q")(channel).declare()
+    for ask, said in (
+        (lambda: channel.exchange_declare("x", arguments={"alternate-exchange": "y"}), "alternate-exchange='y'"),
+        (lambda: channel.exchange_declare("x", arguments={"x-delayed-type": "direct"}), "x-delayed-type='direct'"),
+        (lambda: publish(connection, "q", 1, mandatory=True), "mandatory=True of a message .*: set deadletter_queue"),
+        (lambda: publish(connection, "q", 1, immediate=True), "immediate=True"),
+        (lambda: publish(connection, "q", 1, headers={"CC": ["r"]}), r"CC=\['r'\]"),
+        (lambda: publish(connection, "q", 1, headers={"BCC": ["r"]}), r"BCC=\['r'\]"),
+        (lambda: channel.basic_consume("q", callback=print, arguments={"x-priority": 5}), "x-priority=5 of a consumer"),
+        (lambda: channel.basic_consume("q", callback=print, exclusive=True), "exclusive=True"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            ask()
+    producer = connection.Producer()
+    with pytest.raises(ConfigurationError, match="mandatory=True"), producer.batch():
+        producer.publish(1, exchange="", routing_key="q", mandatory=True)
+    assert channel.basic_get("q") is None
+    assert "x" not in channel.get_exchanges()
+
+
+def test_arguments_that_ask_for_what_is_so_here_are_taken(connection):
+    """What queues of quorum type and Celery's settings for them have, and what has a meaning for a program alone."""
+    arguments = {
+        "x-queue-type": "quorum", "x-queue-mode": "lazy", "x-max-priority": 10, "x-overflow": "drop-head",
+        "x-dead-letter-strategy": "at-least-once", "x-queue-leader-locator": "balanced", "x-max-length-bytes": None,
+        "x-single-active-consumer": False, "mine": 1,
+    }  # fmt: skip
+    channel = connection.default_channel
+    kombu.Queue("q", kombu.Exchange("x", arguments={"mine": 1}), queue_arguments=arguments, channel=channel).declare()
+    publish(connection, "q", 1, headers={"CC": "a text of the application's"})
+    assert channel.basic_get("q").payload == 1

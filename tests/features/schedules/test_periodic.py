@@ -86,7 +86,13 @@ def test_the_same_twice_is_once_and_another_one_is_refused(app):
         ({"every": 5, "missed": "some"}, "missed 'some' must be 'one'"),
         ({"every": 5, "args": 7}, "args 7 must be a list or a tuple of the arguments"),
         ({"every": 5, "kwargs": [7]}, "kwargs [7] must be a dict"),
-        ({"every": 5, "name": ""}, "name '' must be text of 1 to 255 printable characters."),
+        *(
+            (
+                {"every": 5, "name": name},
+                f"name {name!r} must be text of 1 to 255 printable characters, without spaces at its ends.",
+            )
+            for name in ("", "nightly ")
+        ),
         ({"every": 5, "queue": "a b"}, "'a b' is not a queue name"),
         (
             {"every": 5, "args": (1, 2)},

@@ -28,6 +28,7 @@ from fbtasks import (
     chord,
     group,
 )
+from fbtasks.features.workflows import canvas
 from fbtasks.features.workflows import operations as workflows
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import codec, tasks
@@ -617,3 +618,57 @@ def test_a_signature_is_changed_by_its_attributes(app, steps):
     assert rows(app, "SELECT PRIORITY FROM QUEUE_TASK ORDER BY ID") == [(7,), (8,), (0,)]
     drain(app)
     assert results.get(timeout=10) == [3, 5, 1]
+
+
+NESTED = {
+    "chords in headers": lambda add, inner: chord([inner, add.s(2)], add.s()),
+    "chords in bodies": lambda add, inner: chord([add.s(1)], inner),
+    "groups": lambda add, inner: group(inner, add.s(1)),
+    "chains": lambda add, inner: chain(add.s(1), group(inner, add.s(1)), add.s()),
+}
+
+
+@pytest.mark.parametrize("shape", NESTED)
+def test_what_is_nested_too_deep_is_refused_in_words(app, steps, shape):
+    signature = steps.add.s(1)
+    for _ in range(1000):
+        signature = NESTED[shape](steps.add, signature)
+    with app.connect() as connection:
+        for go in (
+            signature.delay, lambda: signature.delay(5), signature.clone, lambda: signature.set(priority=5),
+            lambda: signature.using(connection), lambda: canvas.replacement(app, signature),
+        ):  # fmt: skip
+            with pytest.raises(EnqueueError, match="signatures are nested more than 300 levels deep: "):
+                go()
+    assert len(repr(signature)) < 1000
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
+
+
+def test_what_follows_each_other_by_links_is_refused_when_it_is_too_long(app, steps):
+    first = last = steps.add.si(1)
+    for number in range(297):
+        last.link(following := steps.add.si(number))
+        last = following
+    last.link(group(steps.add.s(1)))
+    first.delay()
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 299
+    last.link(group(steps.add.s(1) | steps.add.s(2)))
+    with pytest.raises(EnqueueError, match="nested more than 300 levels deep"):
+        first.delay()
+    first.link(first)
+    with pytest.raises(EnqueueError, match="nested more than 300 levels deep"):
+        first.delay()
+
+
+@pytest.mark.parametrize("shape", NESTED)
+def test_what_is_nested_as_deep_as_may_be_is_enqueued(app, steps, shape):
+    """With as much room on Python's stack as a program has that has used some of it."""
+    signature, deeper = None, steps.add.s(1)
+    while True:
+        signature, deeper = deeper, NESTED[shape](steps.add, deeper)
+        try:
+            deeper.clone()
+        except EnqueueError:
+            break
+    signature.delay(1)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") > 150

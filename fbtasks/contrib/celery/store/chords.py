@@ -1,4 +1,4 @@
-"""Chords of Celery: the parts that have ended, and which of them goes on to the body."""
+"""Chords of Celery, by names as they are kept: the parts that have ended, and which of them goes on to the body."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Part:
     """A part of a chord that has ended."""
 
     task_id: str
+    """As it is kept: see ``names.key``."""
     index: int | None
     """Its place in the header; None: it was added later."""
     value: bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fbtasks.contrib.celery.store.names import key
 from fbtasks.firebird.session import Session, Transaction
 
 INLINE: Final = 8_000
@@ -15,7 +16,7 @@ BATCH: Final = 500
 
 def store(transaction: Transaction, name: str, value: bytes, *, final: bool, expires: float | None) -> None:
     """Stores *value* for *expires* seconds, unless a final value stands there: that one stays."""
-    transaction.call("FBTASKS_CELERY_API.PUT_VALUE", name, int(final), milliseconds(expires), *columns(value))
+    transaction.call("FBTASKS_CELERY_API.PUT_VALUE", key(name), int(final), milliseconds(expires), *columns(value))
 
 
 def columns(value: bytes) -> tuple[bytes | None, bytes | None]:
@@ -25,9 +26,14 @@ def columns(value: bytes) -> tuple[bytes | None, bytes | None]:
 
 def fetch(transaction: Transaction, name: str) -> bytes | None:
     """Returns a value; None when there is none, or it has expired."""
-    short, large = transaction.call("FBTASKS_CELERY_API.GET_VALUE", name)
+    short, large = transaction.call("FBTASKS_CELERY_API.GET_VALUE", key(name))
     value = large if short is None else short
     return None if value is None else bytes(value)
+
+
+def delete(transaction: Transaction, name: str) -> None:
+    """Deletes a value."""
+    transaction.call("FBTASKS_CELERY_API.DELETE_VALUE", key(name))
 
 
 def milliseconds(seconds: float | None) -> int | None:

@@ -14,13 +14,12 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from fbtasks import timing as clock
+from fbtasks.contrib.celery.store.names import kept, shown
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue.codec import chunks
 
 INLINE: Final = 8_000
 """The longest message, in bytes, that stays in its row."""
-LONGEST_NAME: Final = 250
-"""Characters that the name of a queue or an exchange, and a routing key, may have."""
 BUCKETS: Final = 14
 EVENTS: Final = tuple(f"fbtasks:message:{number}" for number in range(BUCKETS))
 """Posted when a message may be claimed: the number of its queue modulo 14. With one's own there are 15, the most."""
@@ -51,7 +50,7 @@ UNSEEN: Final = b"U"
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """What a queue is declared with; times in milliseconds, None without limit."""
+    """A queue as it is declared: its names as they are kept, times in milliseconds, None without limit."""
 
     name: str
     durable: bool = False
@@ -59,6 +58,8 @@ class QueueSpec:
     message_ttl: int | None = None
     expires: int | None = None
     max_length: int | None = None
+    rejects: bool = False
+    """Whether it refuses what is published while it holds *max_length*; else the oldest message goes."""
     dead_exchange: str | None = None
     dead_routing_key: str | None = None
 
@@ -76,7 +77,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A message on its way to an exchange."""
+    """A message on its way to an exchange, with names as they are kept."""
 
     exchange: str
     routing_key: str
@@ -92,7 +93,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A message as its consumer has it."""
+    """A message that is claimed, with names as they are kept."""
 
     id: int
     claim_id: int
@@ -142,13 +143,13 @@ def declare_queue(
     """Makes the queue, or gives it the arguments of *spec*; with *passive* only looks. None: there is none."""
     found = transaction.call(
         "FBTASKS_CELERY_API.DECLARE_QUEUE", spec.name, passive, spec.durable, spec.auto_delete, spec.message_ttl,
-        spec.expires, spec.max_length, spec.dead_exchange, spec.dead_routing_key, consumer_id,
+        spec.expires, spec.max_length, spec.dead_exchange, spec.dead_routing_key, consumer_id, spec.rejects,
     )  # fmt: skip
     return None if found[0] is None else QueueFacts(*found)
 
 
 def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[list[int], int | None]:
-    """Writes one copy of each for each of its queues, in this order.
+    """Writes one copy of each for each of its queues, in this order. Raises :class:`QueueFull`.
 
     Returns to how many queues each went (-1: no such exchange), and the number of the transaction, for ``settlement``.
     """
@@ -283,8 +284,9 @@ class QueueLength(NamedTuple):
 
 def lengths(transaction: Transaction, queues: Iterable[str] | None, most: int) -> list[QueueLength]:
     """Returns the lengths of those *queues* that are there, or of all (None), with numbers up to *most*."""
-    names = [name for (name,) in transaction.rows("msg_queues")] if queues is None else queues
-    return [QueueLength(*row) for name in names for row in transaction.rows("msg_lengths", *[most] * 4, name)]
+    names = [name for (name,) in transaction.rows("msg_queues")] if queues is None else map(kept, queues)
+    found = (row for name in names for row in transaction.rows("msg_lengths", *[most] * 4, name))
+    return [QueueLength(shown(name), *numbers) for name, *numbers in found]
 
 
 def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:

@@ -14,8 +14,10 @@ from kombu.utils.uuid import uuid
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import BATCH, COUNTED, Publication, QueueFacts, QueueLength, QueueSpec
+from fbtasks.contrib.celery.store.names import kept, shown
 from fbtasks.contrib.celery.transport import qos as quality
 from fbtasks.contrib.celery.transport import wire
+from fbtasks.contrib.celery.transport.arguments import check_consumer, check_exchange, check_publication, queue_spec
 from fbtasks.contrib.celery.transport.inbox import Inbox
 from fbtasks.contrib.celery.transport.process import ConsumerProcess
 from fbtasks.contrib.celery.transport.receiver import Receiver, Subscription
@@ -62,9 +64,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         if not passive and kind not in self.exchange_types:
             raise ChannelError(f"COMMAND_INVALID - exchange type {kind!r}, not one of {', '.join(self.exchange_types)}",
                                (40, 10), "Channel.exchange_declare", "503")  # fmt: skip
+        if not passive:
+            check_exchange(name, arguments)
         found = self._shared.use(
             lambda t: t.call(
-                "FBTASKS_CELERY_API.DECLARE_EXCHANGE", name, None if passive else kind, durable, auto_delete
+                "FBTASKS_CELERY_API.DECLARE_EXCHANGE", kept(name), None if passive else kind, durable, auto_delete
             )
         )
         if found is None:
@@ -76,7 +80,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         """Deletes an exchange and its bindings."""
-        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_EXCHANGE", exchange, if_unused))
+        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_EXCHANGE", kept(exchange), if_unused))
 
     def prepare_queue_arguments(self, arguments: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
         """Arguments as RabbitMQ names them: ``x-message-ttl``, ``x-expires`` and so on."""
@@ -89,18 +93,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     ) -> Any:  # fmt: skip
         """Declares a queue; with *passive* it must be there already. Returns its name, messages and other consumers."""
         name = queue or f"amq.gen-{uuid()}"
-        given = arguments or {}
-        length = given.get("x-max-length")
-        spec = QueueSpec(
-            name=name,
-            durable=bool(durable),
-            auto_delete=bool(auto_delete or exclusive),
-            message_ttl=wire.span(given.get("x-message-ttl")),
-            expires=wire.span(given.get("x-expires")),
-            max_length=None if length is None else int(length),
-            dead_exchange=given.get("x-dead-letter-exchange"),
-            dead_routing_key=given.get("x-dead-letter-routing-key"),
-        )
+        spec = QueueSpec(kept(name))
+        if not passive:
+            ends = bool(auto_delete or exclusive)
+            spec = queue_spec(name, arguments or {}, durable=bool(durable), auto_delete=ends)
         facts = self._declare(spec, passive=passive)
         if facts is None:
             raise _not_found("queue", name, (50, 10), "Channel.queue_declare")
@@ -115,12 +111,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """Deletes a queue with its bindings and messages."""
         self._process.flush()  # what is settled does not count as in the queue
         number = self._process.consumer.number
-        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_QUEUE", queue, if_unused, if_empty, number))
+        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_QUEUE", kept(queue), if_unused, if_empty, number))
 
     def queue_bind(self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any) -> None:
         """Binds a queue to an exchange."""
         name = exchange or "amq.direct"
-        done = self._shared.use(lambda t: t.call("FBTASKS_CELERY_API.BIND", queue, name, routing_key or ""))
+        done = self._bind("FBTASKS_CELERY_API.BIND", queue, name, routing_key)
         if done < 0:
             raise _not_found("exchange", name, (50, 20), "Channel.queue_bind")
         if not done:
@@ -129,13 +125,17 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def queue_unbind(self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any) -> None:
         """Takes a binding away."""
         name = exchange or "amq.direct"
-        self._shared.use(lambda t: t.call("FBTASKS_CELERY.UNBIND", queue, name, routing_key or ""))
+        self._bind("FBTASKS_CELERY.UNBIND", queue, name, routing_key)
+
+    def _bind(self, procedure: str, queue: str, exchange: str, routing_key: str | None) -> int:
+        names = [kept(name) for name in (queue, exchange, routing_key or "")]
+        return int(self._shared.use(lambda t: t.call(procedure, *names)))
 
     def queue_purge(self, queue: str, **_: Any) -> int:
         """Deletes what waits in a queue. Returns how many messages."""
-        total = 0
+        total, name = 0, kept(queue)
         while True:
-            gone: int | None = self._shared.use_in_turn(lambda t: t.call("FBTASKS_CELERY_UPKEEP.PURGE", queue, BATCH))
+            gone: int | None = self._shared.use_in_turn(lambda t: t.call("FBTASKS_CELERY_UPKEEP.PURGE", name, BATCH))
             if gone is None:
                 raise _not_found("queue", queue, (50, 30), "Channel.queue_purge")
             total += gone
@@ -143,7 +143,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 return total
 
     def _size(self, queue: str) -> int:
-        facts = self._declare(QueueSpec(queue))
+        facts = self._declare(QueueSpec(kept(queue)))
         return facts.waiting if facts else 0
 
     def lengths(self, queues: Iterable[str]) -> list[QueueLength]:
@@ -151,24 +151,32 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         return self._shared.use(lambda t: messages.lengths(t, queues, COUNTED), READ)
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
-        return self._declare(QueueSpec(queue)) is not None
+        return self._declare(QueueSpec(kept(queue))) is not None
 
     def list_bindings(self) -> Iterator[tuple[str, str, str]]:
         """Queue, exchange and routing key of all bindings."""
-        return iter(self._shared.use(lambda t: t.rows("msg_bindings"), READ))
+        rows = self._shared.use(lambda t: t.rows("msg_bindings"), READ)
+        return ((shown(queue), shown(exchange), shown(routing_key)) for queue, exchange, routing_key in rows)
 
     def get_exchanges(self) -> list[str]:
         """Returns the names of all exchanges."""
-        return [name for (name,) in self._shared.use(lambda t: t.rows("msg_exchanges"), READ)]
+        return [shown(name) for (name,) in self._shared.use(lambda t: t.rows("msg_exchanges"), READ)]
 
     # Publishing.
 
-    def basic_publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **_: Any) -> None:
-        """Publishes a message: one copy for each queue that it is routed to. What goes nowhere is dropped."""
-        self.publish_all([self.publication(message, exchange, routing_key)])
+    def basic_publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **options: Any) -> None:
+        """Publishes a message: one copy for each queue that it is routed to. What goes nowhere is dropped.
 
-    def publication(self, message: dict[str, Any], exchange: str, routing_key: str) -> Publication:
+        Raises :class:`QueueFull` for a queue that is full and rejects what is published; then no queue has it.
+        """
+        self.publish_all([self.publication(message, exchange, routing_key, **options)])
+
+    def publication(
+        self, message: dict[str, Any], exchange: str, routing_key: str, mandatory: bool = False,
+        immediate: bool = False, **_: Any,
+    ) -> Publication:  # fmt: skip
         """Makes a publication of a message of kombu's."""
+        check_publication(message, mandatory=mandatory, immediate=immediate)
         return wire.publication(
             message,
             exchange or "",
@@ -181,7 +189,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """Publishes in one transaction: one of its own, or the caller's (see ``fbtasks.kombu.in_transaction``)."""
         for item, routed in zip(items, self._process.publisher.publish(items), strict=True):
             if routed < 0:
-                raise _not_found("exchange", item.exchange, (60, 40), "Channel.basic_publish")
+                raise _not_found("exchange", shown(item.exchange), (60, 40), "Channel.basic_publish")
 
     def create_publish_batch(self, max_size: int) -> PublishBatch:
         """Makes what ``Producer.batch()`` gathers messages in."""
@@ -190,9 +198,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     # Consuming.
 
     def basic_consume(
-        self, queue: str, no_ack: bool = False, callback: Any = None, consumer_tag: str | None = None, **_: Any
-    ) -> str:
+        self, queue: str, no_ack: bool = False, callback: Any = None, consumer_tag: str | None = None,
+        arguments: dict[str, Any] | None = None, exclusive: bool = False, no_local: bool = False, **_: Any,
+    ) -> str:  # fmt: skip
         """Calls *callback* with each message of a queue while events are drained. Returns the consumer's tag."""
+        check_consumer(queue, arguments, exclusive=exclusive, no_local=no_local)
         tag = consumer_tag or uuid()
         if not self.receiver.begin(Subscription(tag, queue, no_ack, callback)):
             raise _not_found("queue", queue, (60, 20), "Channel.basic_consume")
@@ -206,7 +216,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Returns the next message of a queue; None: there is none."""
-        number = self._shared.use(lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", None, queue, None))
+        name = kept(queue)
+        number = self._shared.use(lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", None, name, None))
         if number is None:
             raise _not_found("queue", queue, (60, 70), "Channel.basic_get")
         return self.receiver.get(number, queue, no_ack=no_ack)
@@ -272,9 +283,9 @@ class PublishBatch:
         self._items: list[Publication] = []
         self._failed: BaseException | None = None
 
-    def publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **_: Any) -> None:
+    def publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **options: Any) -> None:
         """Takes a message."""
-        self._items.append(self.channel.publication(message, exchange, routing_key))
+        self._items.append(self.channel.publication(message, exchange, routing_key, **options))
         if len(self._items) >= self.max_size:
             self.flush()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from fbtasks.contrib.celery.shared import SharedDatabase
 from fbtasks.contrib.celery.store.messages import BUCKETS
+from fbtasks.contrib.celery.store.names import kept
 from fbtasks.contrib.celery.transport.consumer import Consumer
 from fbtasks.contrib.celery.transport.inbox import Inbox
 from fbtasks.firebird.session import Transaction
@@ -63,7 +65,7 @@ class ConsumedQueues:
 
     def _tell(self, consumer_id: int, name: str, *, begins: bool) -> int | None:
         number: int | None = self._shared.use(
-            lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", consumer_id, name, int(begins))
+            lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", consumer_id, kept(name), int(begins))
         )
         return number
 
@@ -113,7 +115,8 @@ class ConsumedQueues:
             return
 
         def look(transaction: Transaction) -> list[tuple[ConsumedQueue, int | None]]:
-            return [(queue, transaction.call("FBTASKS_CELERY.USE_QUEUE", None, queue.name, None)) for queue in queues]
+            use = partial(transaction.call, "FBTASKS_CELERY.USE_QUEUE", None)
+            return [(queue, use(kept(queue.name), None)) for queue in queues]
 
         for queue, number in self._shared.use(look):
             if number is not None and number != queue.number:

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain, count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import Claimed, Taken
@@ -43,6 +44,15 @@ class Source:
     subscriptions: deque[Subscription] = field(default_factory=deque)
     ready: bool = True
     """Whether there may be something to claim."""
+
+
+class Withheld(NamedTuple):
+    """A message that waits for its time."""
+
+    until: datetime
+    number: int
+    message: Any
+    """As it would be delivered; None: it cannot be read."""
 
 
 class Receiver:
@@ -241,10 +251,12 @@ class Receiver:
             self._qos.hold(found[0], message)
         return message
 
-    def withheld(self, most: int) -> Iterator[Any]:
-        """Tasks whose time has not come in the queues that it consumes from, as messages that are not delivered."""
+    def withheld(self, most: int) -> Iterator[Withheld]:
+        """Yields the messages whose time has not come in the queues that it consumes from, the next ones first."""
         numbers = [queue.number for queue in self.consumed]
         found = self._process.shared.use(lambda t: [messages.withheld(t, number, most) for number in numbers], READ)
-        for _, claimed in sorted(chain(*found), key=lambda pair: pair[0])[:most]:
+        for until, claimed in sorted(chain(*found), key=lambda pair: pair[0])[:most]:
+            message = None
             with suppress(Exception):  # what cannot be read is told of when it is delivered
-                yield self._make_message(wire.payload(claimed, claimed.message or b"", 0, None))
+                message = self._make_message(wire.payload(claimed, claimed.message or b"", 0, None))
+            yield Withheld(until, claimed.id, message)

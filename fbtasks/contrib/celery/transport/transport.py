@@ -6,9 +6,7 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import update_wrapper
 from importlib import import_module
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,6 +21,7 @@ from fbtasks.contrib.celery.transport.address import DEFAULT_PORT, adapt, url_of
 from fbtasks.contrib.celery.transport.channel import Channel as _Channel
 from fbtasks.contrib.celery.transport.inbox import Inbox
 from fbtasks.contrib.celery.transport.process import ConsumerProcess, process_for
+from fbtasks.contrib.celery.transport.scheduled import Scheduled
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseUnavailable, ForkError
 from fbtasks.firebird.session import READ
 from fbtasks.version import VERSION
@@ -31,10 +30,6 @@ LEASE: Final = 30.0
 """Seconds without a sign of life after which a consumer that cannot be looked at is taken for dead."""
 _MOST_LIMIT: Final = 30_000
 """The database counts somewhat further."""
-_MOST: Final = 500
-"""Tasks that a worker lists."""
-_PRIORITY: Final = 6
-"""What Celery's workers say of the tasks that they hold: a priority among the entries of their timer."""
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
@@ -294,29 +289,3 @@ def welcome_celery() -> None:
                 handlers[name] = Scheduled(held)
     if "flower.utils.broker" in sys.modules:
         import_module("fbtasks.contrib.celery.flower")
-
-
-class Scheduled:
-    """The command, with the tasks that wait in the database."""
-
-    def __init__(self, held: Callable[..., list[Any]]) -> None:
-        self._held = held
-        update_wrapper(self, held)
-
-    def __call__(self, state: Any, **options: Any) -> list[Any]:
-        """Returns the tasks that *state*'s worker holds, and those withheld in its queues, the next ones first."""
-        channel = getattr(state.consumer.task_consumer, "channel", None)
-        withheld = list(_withheld(state, channel)) if isinstance(channel, _Channel) else []
-        return [*self._held(state, **options), *withheld]
-
-
-def _withheld(state: Any, channel: _Channel) -> Iterator[dict[str, Any]]:
-    from celery.worker.request import Request
-
-    for message in channel.receiver.withheld(_MOST):
-        tasks = state.app.tasks
-        with suppress(Exception):  # what cannot be read is told of when it is delivered
-            unknown = tasks["celery.backend_cleanup"]  # it stands for a task that is not known here as well
-            task = tasks.get(message.headers["task"], unknown)
-            request = Request(message, app=state.app, hostname=state.hostname, task=task)
-            yield {"eta": request.eta.isoformat(), "priority": _PRIORITY, "request": request.info()}

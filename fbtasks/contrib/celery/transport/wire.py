@@ -10,7 +10,8 @@ from typing import Any, Final
 from amqp.basic_message import Message
 from kombu.utils import json
 
-from fbtasks.contrib.celery.store.messages import LONGEST_NAME, Claimed, Publication
+from fbtasks.contrib.celery.store.messages import Claimed, Publication
+from fbtasks.contrib.celery.store.names import kept, shown
 from fbtasks.errors import SerializationError
 
 _LOCAL: Final = ("delivery_tag", "delivery_info", "body_encoding")
@@ -42,12 +43,6 @@ def publication(
     """
     properties = message["properties"]
     headers = message.get("headers") or {}
-    for name in (exchange, routing_key):
-        _expect(name, "the name of an exchange and a routing key", str)
-        if len(name) > LONGEST_NAME:
-            raise SerializationError(
-                f"{name!r:.60} has {len(name)} characters; names and keys have {LONGEST_NAME} at most."
-            )
     body = message["body"]
     _expect(body, "the body of a message", str, bytes, bytearray, memoryview, NoneType)
     _check(properties, headers, message.get("content-type"), message.get("content-encoding"))
@@ -57,13 +52,13 @@ def publication(
         {"h": headers, "t": message.get("content-type"), "e": message.get("content-encoding")},
     )
     return Publication(
-        exchange=exchange,
-        routing_key=routing_key,
+        exchange=kept(exchange),
+        routing_key=kept(routing_key),
         message=b"%08d%b%b" % (len(packed), packed, body),
         priority=_priority(properties.get("priority")),
         start=_start(headers) if withhold else None,
         ttl=_ttl(properties, headers),
-        fallback=fallback,
+        fallback=fallback and kept(fallback),
     )
 
 
@@ -90,17 +85,17 @@ def payload(claimed: Claimed, message: bytes, tag: int, consumer_tag: str | None
     headers = head["h"]
     _check(properties, headers, head["t"], head["e"])
     info: dict[str, Any] = {
-        "exchange": claimed.exchange,
-        "routing_key": claimed.routing_key,
+        "exchange": shown(claimed.exchange),
+        "routing_key": shown(claimed.routing_key),
         "redelivered": claimed.redelivered,
         "priority": claimed.priority,
     }
     if consumer_tag is not None:
         info["consumer_tag"] = consumer_tag
     if claimed.dead_reason:
-        headers["x-first-death-queue"] = claimed.dead_queue
+        headers["x-first-death-queue"] = queue = shown(claimed.dead_queue)
         headers["x-first-death-reason"] = claimed.dead_reason
-        headers["x-death"] = [{"queue": claimed.dead_queue, "reason": claimed.dead_reason, "count": 1}]
+        headers["x-death"] = [{"queue": queue, "reason": claimed.dead_reason, "count": 1}]
     properties["delivery_tag"] = tag
     properties["delivery_info"] = info
     return {

@@ -122,9 +122,9 @@ AS
     DECLARE CONTROL VARCHAR(20) CHARACTER SET ASCII;
 BEGIN
     CONTROL = '%[' || ASCII_CHAR(0) || '-' || ASCII_CHAR(31) || ASCII_CHAR(127) || ']%';
-    IF (NAME IS NULL OR TRIM(NAME) = '' OR NAME SIMILAR TO CONTROL) THEN
+    IF (NAME IS NULL OR NAME = '' OR NAME LIKE ' %' OR NAME LIKE '% ' OR NAME SIMILAR TO CONTROL) THEN
         EXCEPTION QUEUE_BAD_CALL 'the task name ' || COALESCE('''' || SUBSTRING(NAME FROM 1 FOR 80) || '''', 'NULL')
-            || ' must have 1 to 255 printable characters';
+            || ' must have 1 to 255 printable characters, without spaces at its ends';
     IF (QUEUE NOT SIMILAR TO '[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,62}' ESCAPE '\') THEN
         EXCEPTION QUEUE_BAD_CALL '''' || QUEUE
             || ''' is not a queue name: use 1 to 63 letters, digits and _ . : - (ASCII), '
