@@ -256,6 +256,9 @@ BEGIN
     FOR SELECT ID FROM FBTASKS_CORE.LISTED_IDS(:IDS) INTO :ID DO
     BEGIN
         EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
+        -- Before the lock, which would hold up another user's task until the caller's transaction ends.
+        IF (NOT FBTASKS_CORE.MAY_CHANGE(FBTASKS_CORE.ENQUEUER_OF(ID))) THEN
+            CONTINUE;
         STATE = FBTASKS_CORE.LOCKED_STATE(ID, '012345');
         IF (STATE IS NULL) THEN
         BEGIN
