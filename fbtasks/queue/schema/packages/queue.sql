@@ -114,6 +114,14 @@ BEGIN
     END
 END^
 
+-- Refuses the name of a task that no caller may give: a task of fbtasks itself may do what its caller may not.
+PROCEDURE REFUSE_NAME (NAME QUEUE_TEXT)
+AS
+BEGIN
+    EXCEPTION QUEUE_BAD_CALL 'the task name ''' || SUBSTRING(NAME FROM 1 FOR 80)
+        || ''' must not begin with ''fbtasks.'': such names are kept for tasks of fbtasks itself';
+END^
+
 -- Refuses names that Python refuses, too (fbtasks/tasks/options.py, fbtasks/system/checks.py).
 PROCEDURE CHECK_CALL (
     NAME QUEUE_TEXT, QUEUE QUEUE_NAME, PRIORITY SMALLINT,
@@ -125,6 +133,8 @@ BEGIN
     IF (NAME IS NULL OR TRIM(NAME) = '' OR NAME SIMILAR TO CONTROL) THEN
         EXCEPTION QUEUE_BAD_CALL 'the task name ' || COALESCE('''' || SUBSTRING(NAME FROM 1 FOR 80) || '''', 'NULL')
             || ' must have 1 to 255 printable characters';
+    IF (NAME STARTING WITH 'fbtasks.') THEN
+        EXECUTE PROCEDURE REFUSE_NAME(NAME);
     IF (QUEUE NOT SIMILAR TO '[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,62}' ESCAPE '\') THEN
         EXCEPTION QUEUE_BAD_CALL '''' || QUEUE
             || ''' is not a queue name: use 1 to 63 letters, digits and _ . : - (ASCII), '
@@ -419,6 +429,8 @@ BEGIN
         AT_BYTE = AT_BYTE + LEN_QUEUE;
         NAME = SUBSTRING(CALLS FROM AT_BYTE FOR LEN_NAME);
         AT_BYTE = AT_BYTE + LEN_NAME;
+        IF (NAME STARTING WITH 'fbtasks.') THEN
+            EXECUTE PROCEDURE FBTASKS_CORE.REFUSE_NAME(NAME);
         TASK_ID = NULL;
         IF (LEN_TASK_ID > 0) THEN
             TASK_ID = SUBSTRING(CALLS FROM AT_BYTE FOR LEN_TASK_ID);
