@@ -17,7 +17,6 @@ from fbtasks.tasks.request import Hook
 from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.tasks.serialize import is_headers
 
-
 _OURS: Final = "fbtasks."
 """The beginning of names that no caller may give."""
 

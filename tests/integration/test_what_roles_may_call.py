@@ -1,15 +1,19 @@
-"""Who may not change what is others' holds nothing of it, whatever he calls, while his transaction is open."""
+"""What routines do that a role may call, with whatever they are given.
+
+The routines are those that the database grants: one that is new fails here until it is said what it is called with.
+"""
 
 import hashlib
 import os
 import re
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from types import SimpleNamespace
 
 import pytest
 from firebird.driver import DatabaseError
 from support.draining import drain
+from support.registering import register
 from support.sources import apply
 from support.sql import one, rows
 from support.users import with_role
@@ -17,6 +21,7 @@ from support.users import with_role
 from fbtasks import FBTasks, Unique, group
 from fbtasks.contrib.celery.store import chords, keyvalues, messages
 from fbtasks.contrib.celery.store.messages import Publication, QueueSpec
+from fbtasks.database.schema import numbered
 from fbtasks.features.progress import store as progress
 from fbtasks.features.progress.store import Progress
 from fbtasks.queue import codec
@@ -203,26 +208,197 @@ class Locks:
             statement.free()
 
 
+def called(cursor, package, name, how, params):
+    """Calls a routine, and returns the rows of its answer. Raises what the driver does."""
+    given = f"({', '.join('?' * len(params))})" if params else ""
+    more = " FROM RDB$DATABASE" if how == "SELECT" else ""
+    cursor.execute(f"{how} {package}.{name}{given}{more}", params or None)
+    return cursor.fetchall() if cursor.description else []
+
+
+def routine_of(package, name):
+    """The name of a routine without its generation."""
+    return f"{re.sub('_[0-9]+$', '', package)}.{name}"
+
+
+@contextmanager
+def connected(app, role):
+    """A connection of a user with that role."""
+    with with_role(app, role) as url, closing(FBTasks("other", url)) as other, other.connect() as connection:
+        yield connection
+
+
 @pytest.mark.parametrize("role", ["producer", "viewer"])  # a worker and an operator hold what they change
 def test_nobody_waits_for_an_open_transaction(app, theirs, role):
-    """Each routine that the role may call: one that is new fails here until it is said what it is called with."""
     found = {}
-    with ExitStack() as left:
-        other = left.enter_context(closing(FBTasks("other", left.enter_context(with_role(app, role)))))
-        caller, watcher = left.enter_context(other.connect()), left.enter_context(app.connect())
-        locks, cursor = left.enter_context(closing(Locks(app, watcher))), left.enter_context(closing(caller.cursor()))
+    with (
+        connected(app, role) as caller,
+        app.connect() as watcher,
+        closing(caller.cursor()) as cursor,
+        closing(Locks(app, watcher)) as locks,
+    ):
         assert not locks.held()
-        for package, name, called in rows(app, ROUTINES, f"FBTASKS_{role.upper()}"):
-            routine = f"{re.sub('_[0-9]+$', '', package)}.{name}"
+        for package, name, how in rows(app, ROUTINES, f"FBTASKS_{role.upper()}"):
+            routine = routine_of(package, name)
             for params in CALLS[routine](theirs):
-                given = f"({', '.join('?' * len(params))})" if params else ""
-                more = " FROM RDB$DATABASE" if called == "SELECT" else ""
                 with suppress(DatabaseError):  # refused is as good
-                    cursor.execute(f"{called} {package}.{name}{given}{more}", params or None)
-                    if cursor.description:
-                        cursor.fetchall()
+                    called(cursor, package, name, how, params)
                 held = locks.held() - MAY_HOLD.get(routine, set()) - HELD_FOR_NOBODY
                 if held:
                     found[routine, params] = held
                 caller.rollback()
     assert not found
+
+
+NUMBERS = """
+    SELECT P.RDB$PARAMETER_NUMBER, TRIM(P.RDB$PARAMETER_NAME), F.RDB$FIELD_LENGTH FROM RDB$PROCEDURE_PARAMETERS P
+        JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = P.RDB$FIELD_SOURCE
+    WHERE P.RDB$PACKAGE_NAME = ? AND P.RDB$PROCEDURE_NAME = ? AND P.RDB$PARAMETER_TYPE = 0
+        AND F.RDB$FIELD_TYPE IN (7, 8, 16)
+"""
+"""The parameters of a procedure that are numbers."""
+OF_SOMETHING = {"ID", "CONSUMER_ID", "TRANSACTION_ID"}
+"""Numbers of things: of one that is not there nothing is done, and nothing is told."""
+CUT = {("FBTASKS_CELERY_API.DECLARE_QUEUE", name) for name in ("MESSAGE_TTL_MS", "EXPIRES_MS", "MAX_LENGTH")}
+"""Arguments of a queue of messages, which are brought into their range."""
+
+
+def refusal(cursor, package, name, how, params):
+    """What the queue says when it refuses a call in its own words; None: it takes the call."""
+    try:
+        called(cursor, package, name, how, params)
+    except DatabaseError as error:
+        said = " ".join(str(error).split())
+        assert OWN.search(said), (package, name, params, said)
+        return said
+    return None
+
+
+OWN = re.compile("QUEUE_(BAD_CALL|STEP_REFUSED|BAD_EVENT)|Invalid length parameter")
+"""Our own exceptions, and one of the engine that names the length as well."""
+
+
+def test_each_number_that_a_producer_gives_has_a_bound(app, theirs):
+    taken = []
+    with connected(app, "producer") as caller, closing(caller.cursor()) as cursor:
+        for package, name, how in rows(app, ROUTINES, "FBTASKS_PRODUCER"):
+            routine = routine_of(package, name)
+            for at, parameter, size in rows(app, NUMBERS, package, name):
+                if parameter in OF_SOMETHING or (routine, parameter) in CUT:
+                    continue
+                for number in (-(1 << 8 * size - 1), -1, (1 << 8 * size - 1) - 1):
+                    params = list(CALLS[routine](theirs)[0])
+                    params[at] = number
+                    said = refusal(cursor, package, name, how, params)
+                    if said is None and (number != -1 or parameter != "PRIORITY"):  # -1 is one of a task
+                        taken.append((routine, parameter, number))
+                    assert said is None or str(number) in said
+                    caller.rollback()
+    assert not taken
+
+
+CALL = {
+    "start": (1, 15), "expiry": (17, 15), "priority": (32, 6), "tries": (38, 10), "len_queue": (48, 3),
+    "len_name": (51, 4), "len_task_id": (55, 4), "len_type": (59, 3), "len_payload": (62, 5),
+}  # fmt: skip
+"""Numbers in a record of ENQUEUE_PACKED: where, and how wide."""
+PART = {"id": (1, 19), "kind": (20, 1), "first": (21, 19), "many": (40, 10), "number": (50, 10)}
+"""The same of PUT_NODES."""
+GROUP = {"id": (1, 19), "kind": (20, 1), "len_queue": (22, 3)}
+MESSAGE = {"start": (1, 15), "ttl": (16, 15), "exchange": (31, 4), "key": (35, 4), "other": (39, 4), "text": (43, 5)}
+"""The same of PUBLISH_PACKED."""
+LONGER = {"exchange", "key", "other", "text"}
+"""Lengths of more than there is stand for all there is."""
+
+
+def _records(theirs, first):
+    """Records that are taken, each with its routine, what is called with it, its numbers, and where these begin."""
+    call = codec.pack_call(Call("add", "default", "application/json", b"[[1,2],{}]"))
+    moment = b"A" + call[1:16] + b"A" + call[17:]
+    gated = b"n" + call[1:] + b"01" + b"-" + theirs.gate[1:]
+    step = b"@2026-01-01 00:00:00.0000%019d000000" % first
+    message = messages._pack(Publication("", "expiring", b"{}"))
+    gates = {"many": (len(call), 2), "limit": (len(call) + 3, 11)}
+    yield from [("ENQUEUE_PACKED", call, CALL, 0), ("ENQUEUE_PACKED", moment, CALL, 0)]
+    yield from [("ENQUEUE_PACKED", gated, gates, 0), ("ENQUEUE_PACKED", step + call, {"id": (25, 19)}, 0)]
+    yield "ENQUEUE_PACKED", step + call, CALL, len(step)
+    yield "PUT_NODES", b"L%019d0%019d%010d%010d" % (first, first + 1, 1, 0), PART, 0
+    yield "PUT_NODES", b"G%019d00007default" % (first + 2), GROUP, 0
+    yield "PUT_NODES", b"G%019d00007defaultM%019d0%019d%010d%010d" % (first, first, first + 1, 1, 0), PART, 32
+    yield "PUBLISH_PACKED", message, MESSAGE, 0
+
+
+def test_each_number_in_a_record_of_a_producer_has_a_bound(app, theirs):
+    taken = []
+    with connected(app, "producer") as caller, closing(caller.cursor()) as cursor:
+        found = {name: (package, name, how) for package, name, how in rows(app, ROUTINES, "FBTASKS_PRODUCER")}
+        cursor.execute("SET STATEMENT TIMEOUT 5 SECOND")
+        (first, *_), *_ = called(cursor, *found["STEP_IDS"], (10,))
+        caller.commit()
+        for name, record, numbers, offset in _records(theirs, first):
+            assert refusal(cursor, *found[name], [record]) is None, record
+            caller.rollback()
+            for number, (at, width) in numbers.items():
+                for value in (b"-" + b"9" * (width - 1), b"%d" % min(10**width - 1, 2**63 - 1)):
+                    if value == b"-":
+                        continue  # one digit has no sign
+                    whole = record[: offset + at] + value + record[offset + at + width :]
+                    said = refusal(cursor, *found[name], [whole])
+                    if said is None and (number not in LONGER or value[:1] == b"-"):
+                        taken.append((name, number, value))
+                    caller.rollback()
+        (made,) = called(cursor, *found["ENQUEUE"], ("add", "[]", "{}", None, "default", 0, None))
+        for lengths in (b"-90001", b"01-999"):
+            assert refusal(cursor, *found["PUT_EXTRAS"], [made[0], lengths + b"ab"]), lengths
+        caller.rollback()
+    assert not taken
+
+
+def test_what_is_not_there_is_not_noted(app, theirs):
+    """3,000 limits that are not there leave nothing, and 3,000 queues of which nothing is known leave a hundred."""
+    many = """
+        EXECUTE BLOCK AS
+            DECLARE NUMBER INTEGER = 0;
+            DECLARE DONE SMALLINT;
+        BEGIN
+            WHILE (NUMBER < 3000) DO
+            BEGIN
+                NUMBER = NUMBER + 1;
+                BEGIN
+                    EXECUTE PROCEDURE %s RETURNING_VALUES DONE;
+                    WHEN ANY DO BEGIN END
+                END
+            END
+        END
+    """
+    noted = "SELECT COUNT(*) FROM QUEUE_FEEDER WHERE OWNER_ID = ?"
+    before = one(app, "SELECT COUNT(*) FROM QUEUE_FEEDER")
+    with connected(app, "producer") as caller, closing(caller.cursor()) as cursor:
+        for call in ("LIMITS_API.USE_LIMIT(100000 + NUMBER, 'q' || NUMBER)", "LIMITS_API.USE_LIMIT(NULL, NULL)"):
+            cursor.execute(numbered(many % f"FBTASKS_{call}", app.database.generation))
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_FEEDER") == before
+        for call in (
+            f"LIMITS_API.USE_LIMIT({theirs.limit}, 'q' || NUMBER)",
+            "WORKFLOWS_API.FOLLOWS_GROUPS('q' || NUMBER)",
+        ):
+            cursor.execute(numbered(many % f"FBTASKS_{call}", app.database.generation))
+        assert [one(app, noted, owner) for owner in (theirs.limit, 0)] == [100, 100]
+        ask = numbered("SELECT DONE FROM FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS(?)", app.database.generation)
+        with pytest.raises(DatabaseError, match="no worker serves the queue new, nothing is in it"):
+            cursor.execute(ask, ("new",)).fetchall()
+        register(app, queues=["new"])
+        app.task(name="more", queue="newer")(print).delay()
+        for queue in ("new", "newer"):
+            assert cursor.execute(ask, (queue,)).fetchall() == [(1,)]
+
+
+def test_a_call_waits_for_limits_alone(app, theirs):
+    """What has a number as limits have, such as 0 for groups, would be told of the call as of its own matters."""
+    call = codec.pack_call(Call("add", "default", "application/json", b"[[1,2],{}]"))
+    event = one(app, "SELECT ID FROM QUEUE_SUBSCRIPTION WHERE SOURCE = 'kept'")
+    with connected(app, "producer") as caller, closing(caller.cursor()) as cursor:
+        for owner, said in ((0, "the number of a limit 0 must be from 1"), (event, f"there is no limit {event}")):
+            gated = b"n%b01-%011d%020d" % (call[1:], owner, theirs.numbers[0])
+            with pytest.raises(DatabaseError, match=said):
+                cursor.callproc(numbered("FBTASKS_PRODUCER.ENQUEUE_PACKED", app.database.generation), [gated])
+            caller.rollback()
