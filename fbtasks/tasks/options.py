@@ -17,6 +17,9 @@ from fbtasks.tasks.request import Hook
 from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.tasks.serialize import is_headers
 
+_OURS: Final = "fbtasks."
+"""The beginning of names that no caller may give."""
+
 
 def task_name(what: str, value: object) -> str:
     """The name of a task. Raises :class:`TaskDefinitionError` for what cannot be one."""
@@ -28,6 +31,11 @@ def task_name(what: str, value: object) -> str:
         raise TaskDefinitionError(
             f"the task {what} {checks.shown(value)} must have 1 to 255 printable characters, without spaces at its "
             "ends."
+        )
+    if value.startswith(_OURS):
+        raise TaskDefinitionError(
+            f"the task {what} {checks.shown(value)} must not begin with {_OURS!r}: such names are kept for tasks of "
+            "fbtasks itself, and the database enqueues none of them. Choose another one."
         )
     return value
 

@@ -4,15 +4,17 @@ import pytest
 from firebird.driver import DatabaseError
 from support.sql import execute, one
 
-from fbtasks.errors import EnqueueError, FBTasksError
+from fbtasks.errors import EnqueueError, FBTasksError, TaskDefinitionError
 from fbtasks.features.sources import managing as subscriptions
+from fbtasks.queue import codec
+from fbtasks.tasks.call import Call
 
 HALF = "\ud800"
 """Half of a surrogate pair, which no text of a database can hold."""
 BAD = [
     ("", "default", None), (" ", "default", None), ("a\nb", "default", None), ("a\0b", "default", None),
-    ("a ", "default", None), (" a", "default", None),
-    ("a", "", None), ("a", "a ", None), ("a", "a,b", None), ("a", "a\tb", None),
+    ("a ", "default", None), (" a", "default", None), ("fbtasks.a", "default", None),
+    ("a", "", None), ("a", "a ", None), ("a", "a,b", None), ("a", "a	b", None),
     ("a", "default", ""), ("a", "default", "1"), ("a", "default", "x\ny"),
 ]  # fmt: skip
 """Name, queue and task_id of calls that Python refuses."""
@@ -36,6 +38,32 @@ def test_sql_enqueues_no_call_that_python_refuses(app):
             app.send_task(name, queue=queue, task_id=task_id)
     assert [each for each in BAD if enqueued(app, *each)] == []
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 1
+
+
+def test_names_of_our_own_tasks_are_refused_by_every_door(app):
+    """Those of callers, and what an operator runs by hand; handlers and schedules are named by the code of workers."""
+    with pytest.raises(TaskDefinitionError, match=r"'fbtasks\.sql' must not begin with 'fbtasks\.'"):
+        app.task(name="fbtasks.sql")(print)
+    with pytest.raises(TaskDefinitionError, match=r"alias 'fbtasks\.old'"):
+        app.task(name="new", aliases=["fbtasks.old"])(print)
+    app.migrate()
+    with app.database.session() as session:
+        (schedule,) = session.sql(
+            "INSERT INTO QUEUE_SCHEDULE (ID, NAME, APP, TASK, EVERY_MS, TZ, MISSED, QUEUE, PRIORITY, PAUSED, "
+            "CONTENT_TYPE, PAYLOAD, DEFINITION, HASH, NEXT_TIME) VALUES (1, 's', 'a', 'fbtasks.sql', 1000, 'UTC', "
+            "'one', 'default', 0, 0, 'application/json', '[[],{}]', '{}', '', CURRENT_DATE) RETURNING ID"
+        )
+        record = codec.pack_call(Call("fbtasks.sql", "default", "application/json", b"[[],{}]"))
+        first, _, now = session.call("FBTASKS_WORKFLOWS_API.STEP_IDS", 1)
+        step = b"%b%019d000000%b" % (codec.steps_at(now), first, record)
+        for routine, *params in (
+            ("FBTASKS_PRODUCER.ENQUEUE_PACKED", record),
+            ("FBTASKS_PRODUCER.ENQUEUE_PACKED", step),
+            ("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", *schedule),
+        ):
+            with pytest.raises(FBTasksError, match=r"'fbtasks\.sql' must not begin with 'fbtasks\.'"):
+                session.call(routine, *params)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
 def test_changes_of_250_columns_are_noted_or_refused_in_our_words(app):

@@ -1,41 +1,24 @@
 """A producer can do nothing to what is not his, whatever he calls: neither in a moment nor by an open transaction."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 from firebird.driver import DatabaseError
 from support.draining import drain
 from support.sql import named, one
-from support.users import Users
+from support.users import with_role
 
 from fbtasks import FBTasks, group
-from fbtasks.database import grants
 from fbtasks.queue.operations import pausing
 from fbtasks.tasks.call import Succeeded
-from fbtasks.url import DatabaseURL
 
 
 @pytest.fixture
-def users(url):
-    found = Users(url)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def producer(app, url, request):
+def producer(app):
     """A connection of a user with the role of a producer. The embedded engine holds any name to its rights."""
     app.migrate()
-    if os.environ.get("FBTASKS_TEST_URL"):
-        login = request.getfixturevalue("users").add("producer")
-    else:
-        with app.database.session() as session:
-            grants.grant(session, "producer", "PRODUCER")
-        login = str(replace(DatabaseURL.parse(url), user="PRODUCER"))
-    with closing(FBTasks("producer", login)) as other, other.connect() as connection:
+    with with_role(app, "producer") as url, closing(FBTasks("producer", url)) as other, other.connect() as connection:
         yield connection
 
 

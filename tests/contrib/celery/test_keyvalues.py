@@ -22,9 +22,9 @@ def use(app, url):
 
 def test_one_prune_deletes_values_and_chords_up_to_its_limit(use, app):
     for number in range(3):
-        use(keyvalues.store, f"value{number}", b"x", final=True, expires=-1.0)
-        use(chords.begin, f"chord{number}", None, -1.0)
-        use(chords.ended, f"chord{number}", Part("task", 0, b"x"), final=True, expires=-1.0)
+        use(keyvalues.store, f"value{number}", b"x", final=True, expires=0.0)
+        use(chords.begin, f"chord{number}", None, 0.0)
+        use(chords.ended, f"chord{number}", Part("task", 0, b"x"), final=True, expires=0.0)
     use(keyvalues.store, "kept", b"x", final=True, expires=60.0)
     use(chords.begin, "kept", None, None)
     assert [use(lambda t: t.call("FBTASKS_CELERY.PRUNE", 2)) for _ in range(4)] == [2, 2, 2, 0]

@@ -494,6 +494,18 @@ def test_the_count_of_a_queue_with_max_length_is_right_whatever_happens(store):
     assert counted(store) == (0, 0, 0)
 
 
+def test_those_that_publish_to_a_full_queue_at_once_do_not_wait_for_each_other(store):
+    queue, consumer = store.queue("q", max_length=3), store.consumer()
+    for number, priority in enumerate((0, 9, 0)):
+        store.put("q", b"%d" % number, priority=priority)
+    with store.shared.database.session() as session, session.transaction() as transaction:
+        for text in (b"a", b"b"):
+            messages.publish(transaction, [Publication("", "q", text)])
+        store.put("q", b"c")  # the oldest two are being taken away: it is the third that goes
+    assert counted(store)[:2] == (3, 3)
+    assert texts(store.take(consumer, queue)) == [b"a", b"b", b"c"]
+
+
 def test_transactions_that_count_at_once_do_not_wait_for_each_other(store):
     store.queue("q", max_length=1_000)
 

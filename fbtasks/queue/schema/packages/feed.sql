@@ -4,19 +4,46 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
 
+-- Whether a worker serves QUEUE, or tasks are in it.
+PRIVATE FUNCTION IS_IN_USE (QUEUE QUEUE_NAME)
+RETURNS BOOLEAN
+AS
+    DECLARE STATE SMALLINT = 0;
+    DECLARE FOUND BOOLEAN;
+BEGIN
+    FOUND = EXISTS(SELECT 1 FROM QUEUE_PROCESS WHERE POSITION(',' || :QUEUE || ',' IN ',' || QUEUES || ',') > 0);
+    WHILE (NOT FOUND AND STATE <= 5) DO
+    BEGIN
+        FOUND = EXISTS(SELECT 1 FROM QUEUE_TASK WHERE STATE = :STATE AND QUEUE = :QUEUE);
+        STATE = STATE + 1;
+    END
+    RETURN FOUND;
+END^
+
 -- Notes that an owner lets tasks of QUEUE in, in a transaction of its own: nobody waits for the end of the caller's.
--- DONE is 0 when that is known.
+-- DONE is 0 when that is known. What is noted stays, and who ends a task tells all these queues: so of queues that
+-- nobody uses a hundred are noted.
 PROCEDURE FEEDS (OWNER_ID INTEGER, QUEUE QUEUE_NAME)
 RETURNS (DONE SMALLINT)
 AS
+    DECLARE IS_USED BOOLEAN;
+    DECLARE MANY INTEGER;
 BEGIN
     DONE = 0;
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_FEEDER F JOIN QUEUE_POLICY P ON P.QUEUE = F.QUEUE
             WHERE F.QUEUE = :QUEUE AND F.OWNER_ID = :OWNER_ID AND P.FED = 1)) THEN
     BEGIN
+        EXECUTE PROCEDURE CHECK_CALL('name', QUEUE, 0, NULL);
+        IS_USED = IS_IN_USE(QUEUE);
         IN AUTONOMOUS TRANSACTION DO
         BEGIN
-            INSERT INTO QUEUE_FEEDER (QUEUE, OWNER_ID) VALUES (:QUEUE, :OWNER_ID);
+            -- Here all is seen that was noted, also by the caller's statement.
+            SELECT COUNT(*) FROM (SELECT FIRST 100 1 AS ONE FROM QUEUE_FEEDER WHERE OWNER_ID = :OWNER_ID) INTO :MANY;
+            IF (MANY = 100 AND NOT IS_USED AND NOT IS_IN_USE(QUEUE)) THEN
+                EXCEPTION QUEUE_BAD_CALL 'no worker serves the queue ' || QUEUE || ', nothing is in it, and 100 other '
+                    || 'queues are noted for the same: start a worker of the queue, and enqueue the task again';
+            IF (NOT EXISTS(SELECT 1 FROM QUEUE_FEEDER WHERE QUEUE = :QUEUE AND OWNER_ID = :OWNER_ID)) THEN
+                INSERT INTO QUEUE_FEEDER (QUEUE, OWNER_ID) VALUES (:QUEUE, :OWNER_ID);
             IF (NOT EXISTS(SELECT 1 FROM QUEUE_POLICY WHERE QUEUE = :QUEUE AND FED = 1)) THEN
                 UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (:QUEUE, 1) MATCHING (QUEUE);
         END

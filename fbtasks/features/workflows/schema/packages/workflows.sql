@@ -463,19 +463,28 @@ END^
 
 PACKAGE FBTASKS_WORKFLOWS_API^
 
--- Takes numbers for the nodes of a workflow: the first of them, the number of the transaction, and the time at which
--- all are enqueued. Numbers that were given are never given again.
+-- Takes numbers for the nodes of a workflow, a million at most: the first of them, the number of the transaction, and
+-- the time at which all are enqueued. Numbers that were given are never given again.
 PROCEDURE STEP_IDS (NUMBERS INTEGER)
 RETURNS (FIRST_ID BIGINT, TRANSACTION_ID BIGINT, NOW_UTC TIMESTAMP)
 AS
 BEGIN
-    IF (NUMBERS > 0) THEN
+    IF (NUMBERS BETWEEN 1 AND 1000000) THEN
         FIRST_ID = GEN_ID(QUEUE_TASK_SEQ, :NUMBERS) - NUMBERS + 1;
     ELSE
-        EXCEPTION QUEUE_STEP_REFUSED 'a workflow of ' || COALESCE(NUMBERS, 'NULL') || ' nodes: it has one at least';
+        EXCEPTION QUEUE_STEP_REFUSED 'a workflow of ' || COALESCE(NUMBERS, 'NULL') || ' nodes: it has from 1 to 1000000';
     TRANSACTION_ID = CURRENT_TRANSACTION;
     NOW_UTC = QUEUE_NOW();
     SUSPEND;
+END^
+
+-- Refuses the number of a task that is there, or has ended: nobody makes another one's follow something, or a group of
+-- it.
+PRIVATE PROCEDURE CHECK_NEW (ID BIGINT)
+AS
+BEGIN
+    IF (EXISTS(SELECT 1 FROM QUEUE_TASK WHERE ID = :ID) OR EXISTS(SELECT 1 FROM QUEUE_HISTORY WHERE ID = :ID)) THEN
+        EXCEPTION QUEUE_STEP_REFUSED 'task ' || ID || ' is there already';
 END^
 
 -- Writes how the nodes of a workflow follow each other, before the steps themselves. Records of fixed widths (see
@@ -488,8 +497,10 @@ AS
     DECLARE ID BIGINT;
     DECLARE FIRST_ID BIGINT;
     DECLARE LAST_ID BIGINT;
+    DECLARE MANY BIGINT;
+    DECLARE TOTAL BIGINT = 0;
     DECLARE KIND SMALLINT;
-    DECLARE NUMBER INTEGER;
+    DECLARE NUMBER BIGINT;
     DECLARE LEN_QUEUE INTEGER;
 BEGIN
     WHILE (AT_BYTE <= OCTET_LENGTH(RECORDS)) DO
@@ -498,9 +509,14 @@ BEGIN
         ID = SUBSTRING(RECORDS FROM AT_BYTE + 1 FOR 19);
         KIND = SUBSTRING(RECORDS FROM AT_BYTE + 20 FOR 1);
         AT_BYTE = AT_BYTE + 21;
+        EXECUTE PROCEDURE FBTASKS_CORE.CHECK_NUMBER('the kind', KIND, 0, 3);
+        IF (ID NOT BETWEEN 1 AND GEN_ID(QUEUE_TASK_SEQ, 0)) THEN
+            EXCEPTION QUEUE_STEP_REFUSED 'node ' || ID || ' has no number of STEP_IDS';
         IF (MARK = 'G') THEN
         BEGIN
             LEN_QUEUE = SUBSTRING(RECORDS FROM AT_BYTE + 1 FOR 3);
+            EXECUTE PROCEDURE FBTASKS_CORE.CHECK_NUMBER('the length', LEN_QUEUE, 1, 63);
+            EXECUTE PROCEDURE CHECK_NEW(ID);
             INSERT INTO QUEUE_GROUP (ID, COLLECTS, STATE, QUEUE)
                 VALUES (:ID, :KIND, CAST(SUBSTRING(:RECORDS FROM :AT_BYTE FOR 1) AS SMALLINT),
                     SUBSTRING(:RECORDS FROM :AT_BYTE + 4 FOR :LEN_QUEUE));
@@ -509,11 +525,17 @@ BEGIN
         ELSE
         BEGIN
             FIRST_ID = SUBSTRING(RECORDS FROM AT_BYTE FOR 19);
-            LAST_ID = FIRST_ID + CAST(SUBSTRING(RECORDS FROM AT_BYTE + 19 FOR 10) AS INTEGER) - 1;
+            MANY = SUBSTRING(RECORDS FROM AT_BYTE + 19 FOR 10);
             NUMBER = SUBSTRING(RECORDS FROM AT_BYTE + 29 FOR 10);
             AT_BYTE = AT_BYTE + 39;
-            IF (LAST_ID > GEN_ID(QUEUE_TASK_SEQ, 0)) THEN
-                EXCEPTION QUEUE_STEP_REFUSED 'node ' || LAST_ID || ' has no number of STEP_IDS';
+            EXECUTE PROCEDURE FBTASKS_CORE.CHECK_NUMBER('the number of nodes', MANY, 1, 1000000);
+            EXECUTE PROCEDURE FBTASKS_CORE.CHECK_NUMBER('the place in the group', NUMBER, 0, 1000000);
+            TOTAL = TOTAL + MANY;
+            EXECUTE PROCEDURE FBTASKS_CORE.CHECK_NUMBER('the number of nodes', TOTAL, 1, 2000000);
+            IF (FIRST_ID NOT BETWEEN 1 AND GEN_ID(QUEUE_TASK_SEQ, 0) - MANY + 1) THEN
+                EXCEPTION QUEUE_STEP_REFUSED 'the ' || MANY || ' nodes from ' || FIRST_ID
+                    || ' on have no numbers of STEP_IDS';
+            LAST_ID = FIRST_ID + MANY - 1;
             -- Nobody adds a member to another one's group: to one that an earlier transaction has made.
             IF (MARK = 'M' AND NOT EXISTS(
                     SELECT 1 FROM QUEUE_GROUP WHERE ID = :ID AND RDB$RECORD_VERSION = CURRENT_TRANSACTION)) THEN
@@ -524,9 +546,7 @@ BEGIN
                     INSERT INTO QUEUE_NODE (GROUP_ID, NUMBER, NODE_ID, DONE) VALUES (:ID, :NUMBER, :FIRST_ID, :KIND);
                 ELSE
                 BEGIN
-                    -- Nobody makes another one's task follow something.
-                    IF (EXISTS(SELECT 1 FROM QUEUE_TASK WHERE ID = :FIRST_ID)) THEN
-                        EXCEPTION QUEUE_STEP_REFUSED 'task ' || FIRST_ID || ' is there already';
+                    EXECUTE PROCEDURE CHECK_NEW(FIRST_ID);
                     INSERT INTO QUEUE_LINK (FROM_ID, TO_ID, KIND) VALUES (:ID, :FIRST_ID, :KIND);
                 END
                 NUMBER = NUMBER + 1;
@@ -549,6 +569,7 @@ END^
 PROCEDURE SAVE_GROUP (ID QUEUE_TEXT, EXPIRES_MS BIGINT, MEMBERS QUEUE_BINARY)
 AS
 BEGIN
+    EXECUTE PROCEDURE FBTASKS_CORE.CHECK_NUMBER('EXPIRES_MS', EXPIRES_MS, 0, 3155760000000);
     UPDATE OR INSERT INTO QUEUE_GROUP_SAVED (ID, EXPIRE_TIME, MEMBERS)
         VALUES (:ID, DATEADD(:EXPIRES_MS MILLISECOND TO QUEUE_NOW()), :MEMBERS) MATCHING (ID);
 END^
