@@ -5,8 +5,8 @@ JSON is the default, written and read through kombu's serialisation registry; a 
 JSON:
 
 * None, bool, int, finite float, str, list, dict with string keys, bytes, date, time, Decimal and UUID: as
-  they were, but for a ``fold``. A datetime too: a naive one stays naive, an aware one becomes the same
-  instant at a fixed offset from UTC.
+  they were. A datetime too: a naive one stays naive, an aware one becomes the same instant at a fixed
+  offset from UTC. A ``fold`` stays.
 * tuples, named tuples and subclasses of list: as lists. Subclasses of dict: as dicts. Subclasses of the
   scalar types, IntEnum and StrEnum members among them: as their plain values.
 * an object with a ``__json__`` method, or of a type registered with ``kombu.utils.json.register_type``: as

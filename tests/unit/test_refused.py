@@ -6,6 +6,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+import pytz
 
 from fbtasks import (
     ConfigurationError,
@@ -127,9 +128,11 @@ def test_an_app(options, message):
     assert "SECRET" not in said
 
 
-def test_a_timezone_may_be_named():
-    app = FBTasks("a", URL, timezone="Europe/Berlin")
+@pytest.mark.parametrize("zone", ["Europe/Berlin", ZoneInfo("Europe/Berlin"), pytz.timezone("Europe/Berlin")])
+def test_a_timezone_may_be_named(zone):
+    app = FBTasks("a", URL, timezone=zone)
     assert app.settings.timezone == ZoneInfo("Europe/Berlin")
+    assert app.settings.zone_name == "Europe/Berlin"
     moment = app.enqueuer.make_call("t", (), {}, eta=datetime(2027, 7, 1, 12)).start
     assert moment == datetime(2027, 7, 1, 10, tzinfo=UTC)
 
