@@ -39,7 +39,7 @@ class TaskCalls(Generic[P, R]):
         self._task = task
         self._connection = connection
 
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
         """Enqueues the call."""
         return self._task.enqueue([(args, kwargs)], {}, self._connection)[0]
 
@@ -129,7 +129,7 @@ class Task(TaskCalls[P, R], AnswersCelery):
             raise TaskDefinitionError(f"the task {self.name!r} already belongs to the app {self._app.name!r}.")
         self._app = app
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the function here and now, without the queue."""
         if self.options.bind:
             return self.function(self, *args, **kwargs)  # type: ignore[arg-type]  # bind adds the first parameter

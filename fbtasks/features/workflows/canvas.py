@@ -108,7 +108,7 @@ class Signature(AnswersCelery):
         """
         return self._apply(args, kwargs, options, None)
 
-    def delay(self, *args: Any, **kwargs: Any) -> Any:
+    def delay(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues all of it. It takes arguments alone."""
         return self.apply_async(args, kwargs)
 
@@ -166,7 +166,7 @@ class SignatureCalls:
         """Enqueues all of it."""
         return self._signature._apply(args, kwargs, options, self._connection)
 
-    def delay(self, *args: Any, **kwargs: Any) -> Any:
+    def delay(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues all of it. It takes arguments alone."""
         return self.apply_async(args, kwargs)
 
@@ -220,7 +220,7 @@ class TaskSignature(Signature):
         shown = [*map(checks.shown, self.args), *named]
         return f"{self.task.name}({', '.join(shown)})"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the task here and now, without the queue."""
         task: Any = self.task
         return task(*args, *self.args, **{**(self._kwargs or {}), **kwargs})
@@ -278,7 +278,7 @@ class _Composite(Signature):
         """The signatures that it is made of."""
         return [*self.parts]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues all of it, as :meth:`delay`."""
         return self.delay(*args, **kwargs)
 
