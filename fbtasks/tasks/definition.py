@@ -11,10 +11,11 @@ from weakref import WeakSet
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
+from fbtasks.tasks.by_name import ByName, at, home_of, is_at
 from fbtasks.tasks.call import Call, Reason, Requeue
 from fbtasks.tasks.celery_words import AnswersCelery, instead, words
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
-from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function, home_module
+from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function
 from fbtasks.tasks.handlers import HANDLERS, hooks_of
 from fbtasks.tasks.middleware import enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, RetryOptions, task_name
@@ -59,7 +60,7 @@ class TaskCalls(Generic[P, R]):
         return self._task.enqueue(check_calls(calls, options), options, self._connection)
 
 
-class Task(TaskCalls[P, R], AnswersCelery):
+class Task(TaskCalls[P, R], ByName, AnswersCelery):
     """A function that can be called now, or enqueued to be called by a worker.
 
     Calling the task runs the function here and now. :meth:`delay` and :meth:`apply_async` enqueue the call in a
@@ -81,7 +82,7 @@ class Task(TaskCalls[P, R], AnswersCelery):
         check_function(function, bind=options.bind)
         self.function = function
         self.options = options
-        self.name: str = options.name or task_name("name", f"{home_module(function)}.{function.__qualname__}")
+        self.name: str = options.name or task_name("name", f"{home_of(function.__module__)}.{function.__qualname__}")
         self.policy: RetryPolicy = options
         self.hooks = hooks_of(self, options)
         """What is called when it begins, and when a run of it has ended; those of the app come after these."""
@@ -92,6 +93,11 @@ class Task(TaskCalls[P, R], AnswersCelery):
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles it by the name of its function where that is the task, else by its app and its own name."""
+        module, name = self.function.__module__, self.function.__qualname__
+        return (at, (home_of(module), name)) if is_at(self, module, name) else (_task_of, (self.app, self.name))
 
     @property
     def app(self) -> FBTasks:
@@ -217,6 +223,11 @@ class Task(TaskCalls[P, R], AnswersCelery):
         if self.options.batching is not None:  # it is given requests, whatever their arguments are
             return Parameters(lambda *_args, **_kwargs: None, ())
         return Parameters(self.function, (self,) if self.options.bind else ())
+
+
+def _task_of(app: FBTasks, name: str) -> Task[..., Any]:
+    """Returns the task that was pickled by its *name* in *app*."""
+    return app.find_task(name)
 
 
 def check_calls(calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Arguments]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
@@ -36,17 +34,6 @@ def check_function(function: Any, *, bind: bool = False) -> None:
             raise TaskDefinitionError(
                 f"bind=True gives {name!r} the task as its first argument, and it takes none."
             ) from None
-
-
-def home_module(function: Callable[..., Any]) -> str:
-    """The module of *function* as a worker would import it; a script is known there by its file's name."""
-    if function.__module__ != "__main__":
-        return function.__module__
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name)
-    return Path(getattr(main, "__file__", None) or "__main__").stem
 
 
 def same_code(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
