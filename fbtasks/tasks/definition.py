@@ -185,11 +185,12 @@ class Task(TaskCalls[P, R], ByName, AnswersCelery):
         """The task, enqueued inside the open transaction of *connection*.
 
         *connection* is a connection of firebird-driver (its main transaction) or one of its transaction managers.
-        Rolled back means never enqueued; no worker sees the call before the commit. Raises :class:`EnqueueError`
-        for anything else, and for a connection that is closed or has another database open than the app's.
+        Rolled back means never enqueued; no worker sees the call before the commit. What this returns is for that one
+        transaction. Raises :class:`EnqueueError` for anything else, for a connection that is closed or has another
+        database open than the app's; its methods do when the transaction has ended.
         """
         if connection is None or not self.app.always_eager:  # eager calls need none
-            self.app.enqueuer.check_connection(connection)
+            connection = self.app.enqueuer.guest(connection)
         return TaskCalls(self, connection)
 
     def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:

@@ -154,11 +154,8 @@ class SignatureCalls:
     """The ways to enqueue a signature inside the transaction of a connection."""
 
     def __init__(self, signature: Signature, connection: Any) -> None:
-        for task in signature._tasks():
-            task.using(connection)
-            break
         self._signature = signature
-        self._connection = connection
+        self._connection = next((task.using(connection)._connection for task in signature._tasks()), connection)
 
     def apply_async(
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
