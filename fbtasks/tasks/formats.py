@@ -57,8 +57,11 @@ def dump_json(value: Any) -> bytes:
 
 
 def load_json(data: bytes) -> Any:
-    """The value that :func:`dump_json` was given."""
-    return _DECODER.decode(data.decode())
+    """The value that :func:`dump_json` was given. Raises :class:`ValueError` for what it has not written."""
+    try:
+        return _DECODER.decode(data.decode())
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"a value is not of the type that its mark says ({type(error).__name__})") from error
 
 
 def dump(value: Any, content_type: str) -> bytes:

@@ -401,6 +401,19 @@ def test_a_signed_payload_that_cannot_be_unpickled_is_an_error_of_ours():
         make("cloudpickle").load_result(Payload(PICKLE_TYPE, signed(b"result\0007", b"not a pickle")), number=7)
 
 
+@pytest.mark.parametrize("kind", ["decimal", "bytes", "datetime", "uuid", "fbtasks.fold", "unknown", ["a list"]])
+@pytest.mark.parametrize("value", [5, "x", None, {}])
+def test_json_with_a_mark_of_another_type_is_an_error_of_ours(kind, value):
+    data = json.dumps({"__type__": kind, "__value__": value}).encode()
+    try:
+        make().load_result(Payload(JSON_TYPE, data), number=7)
+    except SerializationError as error:
+        assert str(error).startswith("the payload cannot be read as application/json: ")
+        assert isinstance(error.__cause__, ValueError)
+    else:
+        assert (kind, value) in (("decimal", 5), ("bytes", "x"))
+
+
 def test_what_cloudpickle_cannot_write_is_an_error_of_ours():
     with pytest.raises(SerializationError, match="task 't': result cannot be serialised with 'cloudpickle'"):
         make().dump_result(threading.Lock(), task="t", serializer="cloudpickle", number=7)
