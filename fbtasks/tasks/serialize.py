@@ -374,7 +374,9 @@ def _check_object(value: object) -> None:
         article = "an" if kind[0] in "aeiouAEIOU" else "a"
         if isinstance(value, GeneratorType):
             raise _Refused("is a generator, which cannot be stored. Pass list(...) of it.") from error
-        raise _NotInJson(f"is {article} {kind}, which JSON does not have. Pass simple values") from error
+        own = ", give the class a __json__ method, register it by kombu.utils.json.register_type"
+        also = "" if type(value).__module__ == "builtins" else own
+        raise _NotInJson(f"is {article} {kind}, which JSON does not have. Pass simple values{also}") from error
 
 
 def json_value(payload: Payload | None) -> Any:

@@ -220,6 +220,47 @@ def test_bind_needs_a_parameter():
     assert refusal(TaskDefinitionError, app.register, add).startswith("<function add at 0x")
 
 
+def giving(function, *, forgets=False):
+    """A decorator that gives an argument, and takes another one."""
+
+    @functools.wraps(function)
+    def wrapper(*args, tenant=None, **kwargs):
+        return function(f"session of {tenant}", *args, **kwargs)
+
+    if forgets:
+        del wrapper.__wrapped__
+    return wrapper
+
+
+WRAPPED = (
+    " These are the parameters of the function that a decorator wraps by functools.wraps. Where the decorator gives "
+    "some of them, or takes others, let it del wrapper.__wrapped__: then those of the wrapper count."
+)
+
+
+def test_what_a_decorator_hides_is_told_with_its_remedy():
+    app = FBTasks("a", URL, always_eager=True)
+
+    def store(session, x):
+        return session, x
+
+    hidden = app.task(name="hidden")(giving(store))
+    message = f"'hidden' cannot be called like that: missing a required argument: 'x'.{WRAPPED}"
+    assert refusal(EnqueueError, hidden.delay, 1) == message
+    assert refusal(EnqueueError, hidden.s(1).delay) == message
+    message = f"'hidden' cannot be called like that: it has no argument 'tenant'. Its arguments: session, x.{WRAPPED}"
+    assert refusal(EnqueueError, hidden.delay, 1, tenant="t") == message
+    assert refusal(TaskDefinitionError, app.task(name="batched", batch=2), giving(store)).endswith(WRAPPED)
+    told = app.task(name="told")(giving(store, forgets=True))
+    assert told.delay(1, tenant="t").get() == ["session of t", 1]
+
+    @functools.wraps(store)
+    def same(session, x):
+        return store(session, x)
+
+    assert "wraps" not in refusal(EnqueueError, app.task(name="same")(same).delay, 1)
+
+
 ETA = datetime(2100, 1, 1, tzinfo=UTC)
 CALLS = [
     ({"args": 4711}, EnqueueError, "args 4711 must be a list or a tuple of the arguments: (4711,)."),

@@ -225,6 +225,14 @@ def test_a_number_too_long_for_the_interpreter_is_refused():
         make().load_result(Payload(JSON_TYPE, b"1" * 5000), number=7)
 
 
+def test_an_object_is_refused_with_all_that_would_take_it():
+    own = ", give the class a __json__ method, register it by kombu.utils.json.register_type"
+    pickled = ", or use serializer='cloudpickle' with a signing_key."
+    for value, what, remedy in ((types.SimpleNamespace(), "types.SimpleNamespace", own), ({1}, "set", "")):
+        said = f"task 'shop.mail': args[0] is a {what}, which JSON does not have. Pass simple values{remedy}{pickled}"
+        assert refusal(value) == said
+
+
 class Hostile:
     """Raises wherever it is looked at."""
 
@@ -402,16 +410,12 @@ def test_a_signed_payload_that_cannot_be_unpickled_is_an_error_of_ours():
 
 
 @pytest.mark.parametrize("kind", ["decimal", "bytes", "datetime", "uuid", "fbtasks.fold", "unknown", ["a list"]])
-@pytest.mark.parametrize("value", [5, "x", None, {}])
+@pytest.mark.parametrize("value", [[5], "\ud800", None, {}])
 def test_json_with_a_mark_of_another_type_is_an_error_of_ours(kind, value):
     data = json.dumps({"__type__": kind, "__value__": value}).encode()
-    try:
+    with pytest.raises(SerializationError, match="the payload cannot be read as application/json: ") as caught:
         make().load_result(Payload(JSON_TYPE, data), number=7)
-    except SerializationError as error:
-        assert str(error).startswith("the payload cannot be read as application/json: ")
-        assert isinstance(error.__cause__, ValueError)
-    else:
-        assert (kind, value) in (("decimal", 5), ("bytes", "x"))
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_what_cloudpickle_cannot_write_is_an_error_of_ours():
