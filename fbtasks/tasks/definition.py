@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+C = TypeVar("C")
+"""The result of a coroutine."""
 Arguments = tuple[Sequence[Any] | None, Mapping[str, Any] | None]
 """Those of one call, by position and by name."""
 
@@ -40,22 +42,46 @@ class TaskCalls(Generic[P, R]):
         self._task = task
         self._connection = connection
 
-    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+    @overload
+    def delay(self: TaskCalls[P, Coroutine[Any, Any, C]], /, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[C]: ...
+    @overload
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]: ...
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[Any]:
         """Enqueues the call."""
         return self._task.enqueue([(args, kwargs)], {}, self._connection)[0]
 
+    @overload
+    def apply_async(
+        self: TaskCalls[P, Coroutine[Any, Any, C]],
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AsyncResult[C]: ...
+    @overload
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AsyncResult[R]: ...
     @shows(CallOptions)
     def apply_async(
         self,
         args: Sequence[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
-    ) -> AsyncResult[R]:
+    ) -> AsyncResult[Any]:
         """Enqueues the call with options of its own; see docs/reference/options.md."""
         return self._task.enqueue([(args, kwargs)], options, self._connection)[0]
 
+    @overload
+    def delay_many(
+        self: TaskCalls[P, Coroutine[Any, Any, C]], calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]
+    ) -> list[AsyncResult[C]]: ...
+    @overload
+    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]: ...
     @shows(CallOptions)
-    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
+    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[Any]]:
         """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
         return self._task.enqueue(check_calls(calls, options), options, self._connection)
 

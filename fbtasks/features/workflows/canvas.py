@@ -24,7 +24,7 @@ from fbtasks.tasks.options import CallOptions, chosen_of_call
 from fbtasks.tasks.request import EndsWith
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.app import AsyncResult, FBTasks
     from fbtasks.features.workflows.task import StepTask
 
 OnError = Literal["fail", "collect"]
@@ -172,6 +172,19 @@ class TaskSignature(Signature):
     """A call of a task: ``task.s(1, 2)``, or ``task.si(1, 2)``, which is not given the result of what it follows."""
 
     __slots__ = ("_kwargs", "_options", "args", "immutable", "task")
+
+    if TYPE_CHECKING:  # which result it is
+
+        def apply_async(
+            self,
+            args: Sequence[Any] | None = None,
+            kwargs: Mapping[str, Any] | None = None,
+            **options: Unpack[CallOptions],
+        ) -> AsyncResult[Any]:
+            """Enqueues all of it, with options."""
+
+        def delay(self, /, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+            """Enqueues all of it."""
 
     def __init__(
         self,
@@ -322,6 +335,22 @@ class Group(_Composite):
     """Signatures side by side. What follows them is given the list of their results."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # which result it is
+
+        def apply_async(
+            self,
+            args: Sequence[Any] | None = None,
+            kwargs: Mapping[str, Any] | None = None,
+            **options: Unpack[CallOptions],
+        ) -> GroupResult:
+            """Enqueues all of it, with options."""
+
+        def delay(self, /, *args: Any, **kwargs: Any) -> GroupResult:
+            """Enqueues all of it."""
+
+        def __call__(self, /, *args: Any, **kwargs: Any) -> GroupResult:
+            """Enqueues all of it."""
 
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self.parts[:5])) + (", ..." if len(self.parts) > 5 else "")
