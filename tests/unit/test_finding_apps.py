@@ -23,7 +23,7 @@ def write(tmp_path, monkeypatch):
     def write(sources):
         for name, source in sources.items():
             path = tmp_path / f"{name.replace('.', '/')}.py"
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(source)
         importlib.invalidate_caches()
 
@@ -40,7 +40,10 @@ def write(tmp_path, monkeypatch):
         ("tasks_a:application", "flat"),
         ("in_app", "in app"),
         ("in_app.app", "in app"),
+        ("in_app:app", "in app"),
         ("in_celery", "in celery"),
+        ("in_celery:anything", "in celery"),
+        ("both:app", "both, app"),
         ("in_tasks.tasks", "in tasks"),
         ("both", "both, app"),
         ("named", "its own"),
@@ -82,11 +85,20 @@ def test_a_package_without_an_app_is_refused(write, tmp_path):
             "broken_package.app": "1 / 0\n",
             "several.__init__": "",
             "several.app": APP.format("a", "a") + APP.format("b", "b"),
+            "high.high.__init__": "",
+            "high.high.app": APP.format("app", "one folder deeper"),
+            "bare.tasks": "",
         }
     )
     for path, message in {
         "empty_package": f"the module 'empty_package' ({tmp_path}/empty_package/__init__.py) has no FBTasks app, nor "
-        "have empty_package.app and empty_package.celery. Add one, as app = FBTasks('shop'), or name the module",
+        "have empty_package.app and empty_package.celery. Add one, as app = FBTasks('shop'), or give the module that "
+        "has it to -A.",
+        "several:c": "'several' has no FBTasks app named 'c'. It has: several.app:a, several.app:b.",
+        "high": f"'high' is a folder without an __init__.py ({tmp_path}/high), and there is no app in high.app and "
+        f"high.celery. The package of that name is in it: start there, cd {tmp_path}/high",
+        "bare": f"'bare' is a folder without an __init__.py ({tmp_path}/bare), and there is no app in bare.app and "
+        "bare.celery. Start from the folder that holds the modules of the project, or give the one with the app to -A.",
         "broken_package": "the module 'broken_package.app' does not import: ZeroDivisionError: division by zero (",
         "several": "'several.app' has 2 FBTasks apps: a, b. Name it as -A several.app:NAME.",
     }.items():
