@@ -45,11 +45,12 @@ from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.notify.outcomes import OutcomeReader
 from fbtasks.queue.notify.results import ResultListener
 from fbtasks.system import checks
+from fbtasks.tasks.by_name import ByName, path_of, pickled_app
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.celery_words import AnswersCelery
 from fbtasks.tasks.declare import options_of, refuse_unknown, shows, typed
 from fbtasks.tasks.definition import check_class, define, keep_app, keep_unbound, unbound_tasks
-from fbtasks.tasks.discovery import Discovery, Packages, caller, path_of
+from fbtasks.tasks.discovery import Discovery, Packages, caller
 from fbtasks.tasks.function import as_arguments, same_code
 from fbtasks.tasks.handlers import is_hook
 from fbtasks.tasks.middleware import Middlewares, enqueue_through
@@ -213,7 +214,7 @@ shared_task = task
 """Celery's word for it."""
 
 
-class FBTasks(AnswersCelery):
+class FBTasks(ByName, AnswersCelery):
     """An application's tasks and the database that holds their queue.
 
     *url* names the database, unless ``--url`` or the environment's FBTASKS_URL does; where nothing does it is
@@ -265,6 +266,9 @@ class FBTasks(AnswersCelery):
 
     def __repr__(self) -> str:
         return f"<FBTasks {self.name!r} at {self.url}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickled_app(self, self._made_in)
 
     @property
     def url(self) -> str:

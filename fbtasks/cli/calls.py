@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,16 +31,26 @@ from fbtasks.queue.operations.tasks import find_number
 from fbtasks.queue.register.processes import task_names
 from fbtasks.states import State
 from fbtasks.system.checks import did_you_mean, json_argument
-from fbtasks.system.showing import failure
+from fbtasks.system.showing import command_line, failure
 from fbtasks.tasks.call import Stored
 from fbtasks.tasks.options import task_name
 
 
 def _refuse_words(_context: click.Context, _argument: click.Parameter, words: tuple[str, ...]) -> None:
     """Raises :class:`click.UsageError` for arguments of the task that stand behind its name, as in a shell."""
-    if words:
-        args = json.dumps([_meant(word) for word in words], ensure_ascii=False)
-        raise click.UsageError(f"the arguments of the task are a list in JSON: --args {shlex.quote(args)}")
+    if not words:
+        return
+    match [_meant(word) for word in words]:
+        case [list() as args]:
+            meant: list[tuple[str, Any]] = [("--args", args)]
+        case [dict() as kwargs]:
+            meant = [("--kwargs", kwargs)]
+        case [list() as args, dict() as kwargs]:
+            meant = [("--args", args), ("--kwargs", kwargs)]
+        case args:
+            meant = [("--args", args)]
+    options = [word for name, value in meant for word in (name, json.dumps(value, ensure_ascii=False))]
+    raise click.UsageError(f"the arguments of the task are given in JSON: {command_line('{}', options)}")
 
 
 def _meant(word: str) -> Any:
@@ -95,7 +104,7 @@ def _say_unknown(command: Command, name: str, task: str) -> None:
     if not known and command.code is None:
         say(f"Note: no worker is alive, and the name {name!r} is not checked. With -A MODULE it is.", err=True)
     elif known and name not in known:
-        remedy = did_you_mean(name, known) + f" To take it back: fbtasks cancel {task}"
+        remedy = did_you_mean(name, known) + f" To take it back: {command_line('fbtasks cancel {}', task)}"
         say(f"Note: no worker that is alive knows a task named {name!r}, so it waits.{remedy}", err=True)
 
 
@@ -157,6 +166,8 @@ def _explain(task_id: str, state: State | None, stored: Stored | None, error: Ex
     """Raises an error that names the task as the user did, and says what to do. Returns when *error* says it better."""
     if stored is not None and stored.state is State.FAILED:
         first = failure(stored.error_type, stored.error_msg).partition("\n")[0].strip()
-        raise FBTasksError(f"task {task_id} failed: {first} (the traceback: fbtasks inspect task {task_id})") from error
+        traceback = command_line("fbtasks inspect task {}", task_id)
+        raise FBTasksError(f"task {task_id} failed: {first} (the traceback: {traceback})") from error
     if isinstance(error, ResultTimeout) and state is not None and state.live:
-        raise ResultTimeout(f"{error} To wait for it: fbtasks result {task_id} --timeout SECONDS") from error
+        remedy = command_line("fbtasks result {} --timeout SECONDS", task_id)
+        raise ResultTimeout(f"{error} To wait for it: {remedy}") from error

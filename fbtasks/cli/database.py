@@ -65,9 +65,8 @@ def _print_script(command: Command) -> None:
     text = script.text(f"fbtasks {VERSION}: what 'fbtasks migrate' would run in {url}")
     command.answer({"url": str(url), "statements": script.statements}, text)
     if command.code:
-        say(
-            "Not in the script: what the app defines beside its tasks. Afterwards run: fbtasks migrate -A APP", err=True
-        )
+        beside = "Not in the script: what the app defines beside its tasks."
+        say(f"{beside} Afterwards run: fbtasks migrate -A MODULE", err=True)
 
 
 def _done(done: Applied) -> str:

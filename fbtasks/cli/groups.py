@@ -13,12 +13,12 @@ from typing import Any, Final
 import click
 
 from fbtasks.cli.commands import COMMANDS, OF_FEATURES, Table
+from fbtasks.cli.output import APP
 from fbtasks.errors import ConfigurationError, FBTasksError
+from fbtasks.system.showing import command_line
 
-_APP: Final = "fbtasks.app"
-"""Where a context keeps the -A that stands anywhere on the command line."""
 URL: Final = "fbtasks.url"
-"""The same of --url."""
+"""Where a context keeps the --url that stands anywhere on the command line."""
 
 
 def group_options() -> list[click.Parameter]:
@@ -45,7 +45,7 @@ class CommandGroup(click.Group):
         there is a command *name* without them.
         """
         found = dict(self._of(COMMANDS)) | dict(self._of(importlib.import_module(OF_FEATURES).COMMANDS))
-        path = ctx.meta.get(_APP)
+        path = ctx.meta.get(APP)
         if path is None or name in found:
             return found
         from fbtasks.run.importing import import_app
@@ -105,9 +105,9 @@ class CommandGroup(click.Group):
         places = {"": ("command", "command of inspect"), "inspect ": ("command of inspect",)}.get(self.place, ())
         answer = instead(name, *places, known=self.list_commands(ctx))
         if places and name in CommandGroup(place="inspect ").table(ctx, name):
-            answer = f": use fbtasks inspect {name}."
+            answer = f": use {command_line('fbtasks inspect {}', name)}."
         said = f"No such command {name!r}{answer}"
-        path = ctx.meta.get(_APP)
+        path = ctx.meta.get(APP)
         if path is not None:
             from fbtasks.run.importing import import_app
 
@@ -118,7 +118,7 @@ class CommandGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the arguments of the group itself. What *args* have for commands is seen for its ``-A``."""
-        for key, names in ((_APP, ("-A", "--app")), (URL, ("--url",))):
+        for key, names in ((APP, ("-A", "--app")), (URL, ("--url",))):
             if (value := _option_in(args, *names)) is not None:
                 ctx.meta[key] = value
         try:
@@ -131,7 +131,7 @@ def _no_such(ctx: click.Context, module: str, place: str, why: str) -> Exception
     """Returns the error for a line of a feature's ``commands`` that names no command."""
     from fbtasks.run.importing import import_app
 
-    for feature in import_app(ctx.meta[_APP]).features:
+    for feature in import_app(ctx.meta[APP]).features:
         if place in feature.commands.get(module, {}):
             return ConfigurationError(
                 f"the feature {feature.name!r} says in commands that {module!r} has {place!r}, which cannot be "

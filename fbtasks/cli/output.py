@@ -16,9 +16,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from fbtasks.system.showing import span
+from fbtasks.system.showing import span, with_app
 
 T = TypeVar("T")
+APP: Final = "fbtasks.app"
+"""Where the context of a command keeps the ``-A`` that stands anywhere on the command line."""
 WIDE: Final = "fbtasks.wide"
 """Where the context of a command keeps whether it was given ``--wide``."""
 OBEYED: Final = re.compile(
@@ -47,8 +49,14 @@ def _escape(character: str) -> str:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Prints *text*, made visible."""
-    write(visible(text), err=err)
+    """Prints *text*, made visible, with the app of the command line in the commands that it names."""
+    write(visible(with_app(text, given_app())), err=err)
+
+
+def given_app() -> str | None:
+    """Returns the app that ``-A`` of the command line names; None: it names none."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(APP)
 
 
 def write(text: str, *, err: bool = False, end: str = "\n") -> None:

@@ -8,14 +8,14 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Final
 
-from fbtasks.cli.output import ago, say, since, stamp, visible, write
+from fbtasks.cli.output import ago, given_app, say, since, stamp, visible, write
 from fbtasks.cli.tables import PAIRS, Column, column, screen_width, table
 from fbtasks.errors import FBTasksError
 from fbtasks.queue.operations.queues import QueueRow, Statistics
 from fbtasks.queue.operations.tasks import TaskDetail
 from fbtasks.queue.spool import Spool
 from fbtasks.states import State
-from fbtasks.system.showing import count, failure, sentence, span, split_remedy
+from fbtasks.system.showing import count, failure, sentence, span, split_remedy, with_app
 from fbtasks.tasks.call import TaskRow, WorkerRow
 from fbtasks.tasks.serialize import show_json
 
@@ -201,8 +201,8 @@ def problem_lines(name: str, problem: str, width: int, remedy: str | None = None
 
     The *remedy*, or the command with which it ends, has a line of its own, whole.
     """
-    problem, command = split_remedy(problem)
-    remedy = remedy or command
+    problem, command = split_remedy(with_app(problem, given_app()))
+    remedy = with_app(remedy, given_app()) if remedy else command
     text = visible(f"{name}: " + (f"{problem}:" if remedy else sentence(problem)))
     lines = textwrap.wrap(text, max(_NARROWEST, width), subsequent_indent="  ", break_on_hyphens=False)
     return [*lines, f"    {visible(remedy)}"] if remedy else lines

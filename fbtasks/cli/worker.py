@@ -23,7 +23,7 @@ from fbtasks.queue.register.hosts import host_name
 from fbtasks.queue.shares import Share, parse_shares, share_text
 from fbtasks.run.importing import import_app, refuse_green_threads, where_tasks_are
 from fbtasks.system import checks
-from fbtasks.system.showing import sentence
+from fbtasks.system.showing import command_line, sentence
 from fbtasks.tasks.celery_words import instead, words
 from fbtasks.url import URL_VARIABLE, is_named_by_option
 from fbtasks.version import VERSION
@@ -68,7 +68,8 @@ def _app_needed(_context: click.Context, _option: click.Parameter, path: str | N
         files = [file for pattern in ("*.py", "*/app.py") for file in Path().glob(pattern)]
         found = {file.parent.name or file.stem for file in files if b"FBTasks(" in file.read_bytes()}
     only = found.pop() if len(found) == 1 else ""
-    remedy = f"Here it is: fbtasks worker -A {only}" if only.isidentifier() else "For shop.py: fbtasks worker -A shop"
+    where = "Here it is" if only.isidentifier() else "For shop.py"
+    remedy = f"{where}: {command_line('fbtasks worker -A {}', only if only.isidentifier() else 'shop')}"
     raise click.UsageError(f"Missing option '-A' / '--app', the module of the app. {remedy}")
 
 

@@ -142,7 +142,7 @@ def check(session: Session, lacking: Iterable[Part]) -> None:
     """Raises :class:`SchemaError` for a feature that the database lacks."""
     for part in lacking:
         raise SchemaError(
-            f"{session.url} has no feature {part.name} of version {version(part)}. Run: fbtasks migrate -A APP"
+            f"{session.url} has no feature {part.name} of version {version(part)}. Run: fbtasks migrate -A MODULE"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from fbtasks.database.database import Database
 from fbtasks.database.packages import queries
@@ -23,20 +23,53 @@ _accepted: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """For connections whose name of the database is another than the app's: the databases that theirs is."""
 
 
-def transaction_of(given: Any, database: Database) -> Any:
-    """The driver's transaction that *given* stands for, a connection or a transaction manager of *database*.
+class Guest:
+    """A connection that is kept for calls, or a transaction manager, and the transaction that they are part of.
 
-    Raises :class:`EnqueueError` for anything else, and says how to get what is wanted.
+    That is the one which is open when the connection is given, or else the first that a call begins.
     """
-    connection, transaction = check(given)
-    if connection.dsn != database.url.dsn:
-        _check_database(connection, database)
-    return transaction
+
+    __slots__ = ("_kept", "given")
+
+    def __init__(self, given: Any) -> None:
+        """Raises :class:`EnqueueError` for what :func:`check` refuses."""
+        self.given = given
+        self._kept: ref[Any] | None = None
+        self._keep(check(given)[1])
+
+    def _keep(self, transaction: Any) -> None:
+        if transaction._tra is not None:
+            self._kept = ref(transaction._tra)  # the driver has an object for each transaction, and drops it at its end
+
+    def refuse_another(self, transaction: Any) -> None:
+        """Raises :class:`EnqueueError` when the transaction has ended that calls are part of."""
+        if self._kept is not None and (transaction._tra is None or transaction._tra is not self._kept()):
+            raise EnqueueError(
+                "the transaction that the call was to be part of has ended, and another one would have nobody to "
+                "commit it. Call using(connection), or enter in_transaction(connection), anew in each transaction."
+            )
+
+    def begin(self, transaction: Transaction) -> None:
+        """Begins *transaction*, the connection's, unless it is open."""
+        if not transaction.driver.is_active():
+            transaction.begin()
+        if self._kept is None:
+            self._keep(transaction.driver)
 
 
 def transaction(given: Any, database: Database) -> Transaction:
-    """The transaction that *given* stands for, to run queries in. Raises :class:`EnqueueError` like the others."""
-    return Transaction(transaction_of(given, database), database.url, queries(database.generation))
+    """The transaction that *given* stands for, to run queries in: of a connection, a manager, or a :class:`Guest`.
+
+    Raises :class:`EnqueueError` for anything else, and says how to get what is wanted; for one to another database
+    than *database*, and for a guest whose transaction has ended.
+    """
+    guest = given if isinstance(given, Guest) else None
+    connection, found = check(given if guest is None else guest.given)
+    if connection.dsn != database.url.dsn:
+        _check_database(connection, database)
+    if guest is not None:
+        guest.refuse_another(found)
+    return Transaction(found, database.url, queries(database.generation))
 
 
 @contextmanager

@@ -86,12 +86,14 @@ class Enqueuer:
             raise UnknownQueueError(f"the app {self._settings.name!r} declares no queue {queue!r}. Declared: {known}.")
         return queue
 
-    def check_connection(self, connection: Any) -> None:
-        """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
-        guests.transaction_of(connection, self._database)
+    def guest(self, connection: Any) -> guests.Guest:
+        """Returns *connection* as it is kept for calls in its transaction. Raises :class:`EnqueueError`."""
+        found = guests.Guest(connection)
+        guests.transaction(found, self._database)
+        return found
 
-    def enqueue(self, calls: Sequence[Call], using: Any = None) -> list[Enqueued]:
-        """Writes calls in one transaction: a new one, or with *using* the caller's, and all of them or none.
+    def enqueue(self, calls: Sequence[Call], using: guests.Guest | None = None) -> list[Enqueued]:
+        """Writes calls in one transaction: a new one, or with *using*, a guest, the caller's, and all of them or none.
 
         What became of a commit whose answer was lost is asked. Raises :class:`EnqueueUncertain` when the database is
         away for too long to be asked, and what features raise: :class:`QueueFull`, :class:`DuplicateTask`.
@@ -107,7 +109,7 @@ class Enqueuer:
         self,
         batch: Batch,
         write: Callable[[Transaction], tuple[T, int | None]],
-        using: Any = None,
+        using: guests.Guest | None = None,
         ids: Callable[[Any], Sequence[Enqueued]] = list,
     ) -> T:
         """Calls *write* to write *batch*, as :meth:`enqueue` does. Returns its result, and raises what that raises.
@@ -119,6 +121,7 @@ class Enqueuer:
             refuse_fork()
             transaction = guests.transaction(using, self._database)
             self.make_ready(batch)
+            using.begin(transaction)
             with guests.all_or_nothing(transaction) if len(batch.calls) > 1 else nullcontext():
                 return write(transaction)[0]
         self._database.make_ready()

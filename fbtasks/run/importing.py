@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from types import ModuleType
 from typing import Final
@@ -19,8 +20,8 @@ from fbtasks.tasks.discovery import file_shown, import_named, is_there
 def import_app(path: str) -> FBTasks:
     """Returns the app of ``module`` or ``module:name``, imported with the working folder on the path.
 
-    Without a name, the module's ``app``, or the only FBTasks in it; of a package without one, that of its module
-    ``app`` or ``celery``. Raises :class:`ConfigurationError`.
+    Without a name, the module's ``app``, or the only FBTasks in it. Of a package without one, also of that name, it is
+    that of its module ``app`` or ``celery``. Raises :class:`ConfigurationError`.
     """
     module_name, _, attribute = path.partition(":")
     _check_module_name(path, module_name)
@@ -29,10 +30,15 @@ def import_app(path: str) -> FBTasks:
     module = import_named(module_name, "-A")
     if not attribute:
         return _app_in(module) or _app_below(module)
-    found = getattr(module, attribute, None)
-    if isinstance(found, FBTasks):
-        return found
-    raise ConfigurationError(_no_app(module_name, attribute, found, _apps_in(module)))
+    meant = getattr(module, attribute, None)
+    if isinstance(meant, FBTasks):
+        return meant
+    homes = [*_homes_below(module)]
+    for home in homes:
+        if isinstance(found := getattr(home, attribute, None), FBTasks):
+            return found
+    names = [*_apps_in(module), *(f"{home.__name__}:{name}" for home in homes for name in _apps_in(home))]
+    raise ConfigurationError(_no_app(module_name, attribute, meant, names))
 
 
 def _app_in(module: ModuleType) -> FBTasks | None:
@@ -55,10 +61,17 @@ _HOMES: Final = ("app", "celery")
 
 def _app_below(package: ModuleType) -> FBTasks:
     """Returns the app of a package whose own module has none. Raises :class:`ConfigurationError`."""
-    for name in (f"{package.__name__}.{home}" for home in _HOMES):
-        if is_there(name) and (app := _app_in(import_named(name, "-A"))) is not None:
+    for home in _homes_below(package):
+        if (app := _app_in(home)) is not None:
             return app
     raise ConfigurationError(_no_app_in(package.__name__, package))
+
+
+def _homes_below(package: ModuleType) -> Iterator[ModuleType]:
+    """The modules of a package in which its app may be; none of a module."""
+    for home in _HOMES if hasattr(package, "__path__") else ():
+        if is_there(name := f"{package.__name__}.{home}"):
+            yield import_named(name, "-A")
 
 
 def where_tasks_are(path: str) -> str | None:
@@ -121,13 +134,23 @@ def _no_app_in(module_name: str, module: ModuleType) -> str:
     if foreign is not None:
         return _of_celery(f"{module_name}:{foreign}", module_name)
     file = getattr(module, "__file__", None)  # it may be another one than was meant
-    where = "" if file is None else f" ({file_shown(file)})"
     below = " and ".join(f"{module_name}.{home}" for home in _HOMES) if hasattr(module, "__path__") else ""
+    if file is None and below:
+        return _no_app_in_folder(module_name, file_shown(next(iter(module.__path__))), below)
+    where = "" if file is None else f" ({file_shown(file)})"
     nor = below and f", nor have {below}"
     return (
-        f"the module {module_name!r}{where} has no FBTasks app{nor}. Add one, as app = FBTasks('shop'), or name "
-        "the module that has it: -A MODULE"
+        f"the module {module_name!r}{where} has no FBTasks app{nor}. Add one, as app = FBTasks('shop'), or give the "
+        "module that has it to -A."
     )
+
+
+def _no_app_in_folder(name: str, folder: str, below: str) -> str:
+    """Returns what is wrong with a folder that is no package: mostly the package of that name is in it."""
+    said = f"{name!r} is a folder without an __init__.py ({folder}), and there is no app in {below}."
+    if is_there(f"{name}.{name.rpartition('.')[2]}"):
+        return f"{said} The package of that name is in it: start there, cd {shlex.quote(folder)}"
+    return f"{said} Start from the folder that holds the modules of the project, or give the one with the app to -A."
 
 
 def _is_celery(value: object) -> bool:

@@ -181,9 +181,15 @@ def is_utf8(value: str) -> bool:
 
 
 def timezone(what: str, value: object) -> tzinfo:
-    """A time zone, or the name of one."""
+    """A time zone, or the name of one. One of pytz becomes that of its name.
+
+    A zone of pytz counts by the mean solar time of its place until its own ``localize`` has seen a datetime.
+    """
     if isinstance(value, tzinfo):
-        return value
+        key = getattr(value, "zone", None) if hasattr(value, "localize") else None
+        if not isinstance(key, str):
+            return value
+        value = key
     if not isinstance(value, str):
         raise ConfigurationError(f"{what} {shown(value)} must be a tzinfo, or None.")
     import zoneinfo  # for those who name a zone

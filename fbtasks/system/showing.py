@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Final
 
 _REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, (?!with the same URL))[^()])*?)\)?\.?")
@@ -33,6 +34,19 @@ def split_remedy(text: str) -> tuple[str, str | None]:
     line = " ".join(text.split())
     found = _REMEDY.fullmatch(line)
     return (found[1], found[2]) if found else (line, None)
+
+
+def command_line(template: str, *words: object) -> str:
+    """Returns a command to be copied into a shell: *template* with *words*, quoted, in the places of its ``{}``.
+
+    In the place of a list stand all of its words.
+    """
+    return template.format(*(shlex.join(map(str, word if isinstance(word, list) else [word])) for word in words))
+
+
+def with_app(text: str, path: str | None) -> str:
+    """Returns *text* with what names the app, *path*, behind the ``-A`` of commands; None: that is not known."""
+    return text if path is None else text.replace("-A MODULE", command_line("-A {}", path))
 
 
 def ending(text: str) -> str:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.system import checks
+from fbtasks.tasks.by_name import ByName, at, home_of, is_at
 from fbtasks.tasks.call import Call, Reason, Requeue
 from fbtasks.tasks.celery_words import AnswersCelery, instead, words
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
-from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function, home_module
+from fbtasks.tasks.function import Parameters, as_arguments, check_args, check_function
 from fbtasks.tasks.handlers import HANDLERS, hooks_of
 from fbtasks.tasks.middleware import enqueue_through
 from fbtasks.tasks.options import CallOptions, CommonOptions, RetryOptions, task_name
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+C = TypeVar("C")
+"""The result of a coroutine."""
 Arguments = tuple[Sequence[Any] | None, Mapping[str, Any] | None]
 """Those of one call, by position and by name."""
 
@@ -39,27 +42,51 @@ class TaskCalls(Generic[P, R]):
         self._task = task
         self._connection = connection
 
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+    @overload
+    def delay(self: TaskCalls[P, Coroutine[Any, Any, C]], /, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[C]: ...
+    @overload
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]: ...
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[Any]:
         """Enqueues the call."""
         return self._task.enqueue([(args, kwargs)], {}, self._connection)[0]
 
+    @overload
+    def apply_async(
+        self: TaskCalls[P, Coroutine[Any, Any, C]],
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AsyncResult[C]: ...
+    @overload
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AsyncResult[R]: ...
     @shows(CallOptions)
     def apply_async(
         self,
         args: Sequence[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
-    ) -> AsyncResult[R]:
+    ) -> AsyncResult[Any]:
         """Enqueues the call with options of its own; see docs/reference/options.md."""
         return self._task.enqueue([(args, kwargs)], options, self._connection)[0]
 
+    @overload
+    def delay_many(
+        self: TaskCalls[P, Coroutine[Any, Any, C]], calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]
+    ) -> list[AsyncResult[C]]: ...
+    @overload
+    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]: ...
     @shows(CallOptions)
-    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
+    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[Any]]:
         """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
         return self._task.enqueue(check_calls(calls, options), options, self._connection)
 
 
-class Task(TaskCalls[P, R], AnswersCelery):
+class Task(TaskCalls[P, R], ByName, AnswersCelery):
     """A function that can be called now, or enqueued to be called by a worker.
 
     Calling the task runs the function here and now. :meth:`delay` and :meth:`apply_async` enqueue the call in a
@@ -81,7 +108,7 @@ class Task(TaskCalls[P, R], AnswersCelery):
         check_function(function, bind=options.bind)
         self.function = function
         self.options = options
-        self.name: str = options.name or task_name("name", f"{home_module(function)}.{function.__qualname__}")
+        self.name: str = options.name or task_name("name", f"{home_of(function.__module__)}.{function.__qualname__}")
         self.policy: RetryPolicy = options
         self.hooks = hooks_of(self, options)
         """What is called when it begins, and when a run of it has ended; those of the app come after these."""
@@ -92,6 +119,11 @@ class Task(TaskCalls[P, R], AnswersCelery):
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles it by the name of its function where that is the task, else by its app and its own name."""
+        module, name = self.function.__module__, self.function.__qualname__
+        return (at, (home_of(module), name)) if is_at(self, module, name) else (_task_of, (self.app, self.name))
 
     @property
     def app(self) -> FBTasks:
@@ -129,7 +161,7 @@ class Task(TaskCalls[P, R], AnswersCelery):
             raise TaskDefinitionError(f"the task {self.name!r} already belongs to the app {self._app.name!r}.")
         self._app = app
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the function here and now, without the queue."""
         if self.options.bind:
             return self.function(self, *args, **kwargs)  # type: ignore[arg-type]  # bind adds the first parameter
@@ -179,11 +211,12 @@ class Task(TaskCalls[P, R], AnswersCelery):
         """The task, enqueued inside the open transaction of *connection*.
 
         *connection* is a connection of firebird-driver (its main transaction) or one of its transaction managers.
-        Rolled back means never enqueued; no worker sees the call before the commit. Raises :class:`EnqueueError`
-        for anything else, and for a connection that is closed or has another database open than the app's.
+        Rolled back means never enqueued; no worker sees the call before the commit. What this returns is for that one
+        transaction. Raises :class:`EnqueueError` for anything else, for a connection that is closed or has another
+        database open than the app's; its methods do when the transaction has ended.
         """
         if connection is None or not self.app.always_eager:  # eager calls need none
-            self.app.enqueuer.check_connection(connection)
+            connection = self.app.enqueuer.guest(connection)
         return TaskCalls(self, connection)
 
     def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
@@ -217,6 +250,11 @@ class Task(TaskCalls[P, R], AnswersCelery):
         if self.options.batching is not None:  # it is given requests, whatever their arguments are
             return Parameters(lambda *_args, **_kwargs: None, ())
         return Parameters(self.function, (self,) if self.options.bind else ())
+
+
+def _task_of(app: FBTasks, name: str) -> Task[..., Any]:
+    """Returns the task that was pickled by its *name* in *app*."""
+    return app.find_task(name)
 
 
 def check_calls(calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Arguments]:

@@ -80,19 +80,6 @@ def caller() -> str:
     return frame.f_globals.get("__name__", "") if frame is not None else ""
 
 
-def path_of(app: object, module: str) -> str | None:
-    """What names *app* behind ``-A``, if it is in *module*; of a program that runs, when that is in this folder."""
-    found = sys.modules.get(module)
-    names = [name for name, value in list(vars(found).items()) if value is app] if found else []
-    if module in ("__main__", "__mp_main__"):
-        folder, file = os.path.split(getattr(found, "__file__", None) or "")
-        spec = getattr(found, "__spec__", None)
-        module = spec.name if spec else file.removesuffix(".py") if folder == os.getcwd() else ""
-    if not names or not module:
-        return None
-    return module if "app" in names else f"{module}:{names[0]}"
-
-
 def is_there(module: str) -> bool:
     """Whether there is such a module. The packages that it is in are imported."""
     try:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from fbtasks.errors import EnqueueError, TaskDefinitionError
@@ -38,17 +36,6 @@ def check_function(function: Any, *, bind: bool = False) -> None:
             ) from None
 
 
-def home_module(function: Callable[..., Any]) -> str:
-    """The module of *function* as a worker would import it; a script is known there by its file's name."""
-    if function.__module__ != "__main__":
-        return function.__module__
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name)
-    return Path(getattr(main, "__file__", None) or "__main__").stem
-
-
 def same_code(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Whether both come from one line: a module that was run as a script and is imported again."""
     first, second = (getattr(inspect.unwrap(function), "__code__", None) for function in (one, other))
@@ -61,6 +48,7 @@ class Parameters:
     """The parameters of a task's function; *first* are the arguments that it gets before those of a call."""
 
     def __init__(self, function: Callable[..., Any], first: tuple[Any, ...]) -> None:
+        self._function = function
         self._first = first
         self._signature: inspect.Signature | None = None
         self._fitting: set[int] = set()
@@ -88,7 +76,8 @@ class Parameters:
         try:
             self._signature.bind(*self._first, *args, **kwargs)
         except TypeError as error:
-            raise EnqueueError(f"{task!r} cannot be called like that: {self._why(kwargs, error)}") from None
+            why = f"{self._why(kwargs, error)}{self.hint_of_wrapper(args, kwargs)}"
+            raise EnqueueError(f"{task!r} cannot be called like that: {why}") from None
         if not kwargs:
             self._fitting.add(len(args))
 
@@ -102,13 +91,28 @@ class Parameters:
         close = checks.did_you_mean(unknown[0], [name for name in names if name not in kwargs])
         return f"it has no argument {unknown[0]!r}.{close} Its arguments: {', '.join(names) or 'none'}."
 
+    def hint_of_wrapper(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Returns what a message adds when a decorator hides that it takes these arguments; else nothing."""
+        if not hasattr(self._function, "__wrapped__"):
+            return ""
+        try:
+            inspect.signature(self._function, follow_wrapped=False).bind(*self._first, *args, **kwargs)
+        except (TypeError, ValueError):
+            return ""
+        return (
+            " These are the parameters of the function that a decorator wraps by functools.wraps. Where the decorator "
+            "gives some of them, or takes others, let it del wrapper.__wrapped__: then those of the wrapper count."
+        )
+
 
 def check_batch_function(function: Callable[..., Any], first: tuple[Any, ...]) -> None:
     """Raises :class:`TaskDefinitionError` unless it takes a list of requests behind *first*."""
-    if not Parameters(function, first).take(([],), {}):
+    parameters = Parameters(function, first)
+    if not parameters.take(([],), {}):
         raise TaskDefinitionError(
             f"the function {function.__qualname__!r} of a task with batch= is given one argument, a list of requests, "
             "and cannot be called like that: define it as (requests), or with bind=True as (self, requests)."
+            f"{parameters.hint_of_wrapper(([],), {})}"
         )
 
 

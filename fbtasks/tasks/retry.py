@@ -1,7 +1,7 @@
 """When a task is tried again: decisions from values, with the random numbers passed in."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final
@@ -62,13 +62,24 @@ def _rules(what: str, value: Any) -> Exceptions | Rules:
     return dict(value)
 
 
+def _kinds(exc: BaseException) -> Iterator[type[Any]]:
+    """The classes of *exc*, the most specific one first; of a group its own, then those of each exception in it."""
+    if not isinstance(exc, BaseExceptionGroup):
+        yield from type(exc).__mro__
+        return
+    yield from (kind for kind in type(exc).__mro__ if kind not in BaseException.__mro__ and kind is not Exception)
+    for inner in exc.exceptions:
+        yield from _kinds(inner)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How often a task is tried again, after which exceptions, and after how long. Times are in seconds.
 
     ``autoretry_for`` is a tuple of exception types, or a mapping from a type to the delay after it or to a
     :class:`RetryRule`; of several that fit, the most specific class decides. What is in
-    ``dont_autoretry_for``, or derives from it, is never retried by itself.
+    ``dont_autoretry_for``, or derives from it, is never retried by itself. A group of exceptions is all that is in it:
+    the first that fits decides.
 
     Raises :class:`ConfigurationError` for a value that cannot be used.
     """
@@ -133,11 +144,11 @@ class RetryPolicy:
         return policy.delay(tries_ended - 1, exc, rng)
 
     def _names(self, exc: BaseException) -> bool:
-        return any(kind in self.autoretry_for for kind in type(exc).__mro__)
+        return any(kind in self.autoretry_for for kind in _kinds(exc))
 
     def _more(self, exc: BaseException, tries_ended: int, max_tries: int | None) -> bool:
         """Whether another try is allowed, where *exc* is one to be tried again after."""
-        if any(kind in self.dont_autoretry_for for kind in type(exc).__mro__):
+        if any(kind in self.dont_autoretry_for for kind in _kinds(exc)):
             return False
         if max_tries is None:
             rule = self._rule(exc)
@@ -149,5 +160,5 @@ class RetryPolicy:
         if exc is None or not isinstance(self.autoretry_for, Mapping):
             return RetryRule()
         rules = self.autoretry_for
-        rule = next((rules[kind] for kind in type(exc).__mro__ if kind in rules), RetryRule())
+        rule = next((rules[kind] for kind in _kinds(exc) if kind in rules), RetryRule())
         return rule if isinstance(rule, RetryRule) else RetryRule(delay=rule)

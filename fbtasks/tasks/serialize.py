@@ -5,8 +5,8 @@ JSON is the default, written and read through kombu's serialisation registry; a 
 JSON:
 
 * None, bool, int, finite float, str, list, dict with string keys, bytes, date, time, Decimal and UUID: as
-  they were, but for a ``fold``. A datetime too: a naive one stays naive, an aware one becomes the same
-  instant at a fixed offset from UTC.
+  they were. A datetime too: a naive one stays naive, an aware one becomes the same instant at a fixed
+  offset from UTC. A ``fold`` stays.
 * tuples, named tuples and subclasses of list: as lists. Subclasses of dict: as dicts. Subclasses of the
   scalar types, IntEnum and StrEnum members among them: as their plain values.
 * an object with a ``__json__`` method, or of a type registered with ``kombu.utils.json.register_type``: as
@@ -374,7 +374,9 @@ def _check_object(value: object) -> None:
         article = "an" if kind[0] in "aeiouAEIOU" else "a"
         if isinstance(value, GeneratorType):
             raise _Refused("is a generator, which cannot be stored. Pass list(...) of it.") from error
-        raise _NotInJson(f"is {article} {kind}, which JSON does not have. Pass simple values") from error
+        own = ", give the class a __json__ method, register it by kombu.utils.json.register_type"
+        also = "" if type(value).__module__ == "builtins" else own
+        raise _NotInJson(f"is {article} {kind}, which JSON does not have. Pass simple values{also}") from error
 
 
 def json_value(payload: Payload | None) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fbtasks import FBTasks
 from fbtasks.database.migrate import adopt, check_identity
+from fbtasks.errors import FBTasksError
 from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.queue.results import Filter, call_of, listing
 from fbtasks.states import State
@@ -80,6 +81,8 @@ class EnqueuedTask:
     eta: datetime | None
     """When it is due; None: at once."""
     headers: dict[str, str]
+    unreadable: str | None = None
+    """Why its payload cannot be read. Then it has no arguments and no headers here."""
 
 
 def enqueued(app: FBTasks, name: str | None = None) -> list[EnqueuedTask]:
@@ -102,11 +105,17 @@ def enqueued(app: FBTasks, name: str | None = None) -> list[EnqueuedTask]:
 
 def _with_arguments(app: FBTasks, session: Session, row: TaskRow) -> EnqueuedTask:
     content_type, data = call_of(session, row.id) or ("", None)
-    args, kwargs, headers = (
-        ([], {}, {}) if data is None else app.serializer.load_call(Payload(content_type, data), task=row.name)
-    )
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    unreadable = None
+    try:
+        if data is not None:
+            args, kwargs, headers = app.serializer.load_call(Payload(content_type, data), task=row.name)
+    except FBTasksError as error:
+        unreadable = str(error)
     eta = row.start_time if row.start_time > row.raise_time else None
-    return EnqueuedTask(row.id, row.name, tuple(args), kwargs, row.queue, row.priority, eta, headers)
+    return EnqueuedTask(row.id, row.name, tuple(args), kwargs, row.queue, row.priority, eta, headers, unreadable)
 
 
 def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:

@@ -82,7 +82,7 @@ def refused(project, monkeypatch, capsys):
 
 def test_wrong_apps(project, waiting, refused):
     here = os.path.realpath(project.folder)
-    no_app = "has no FBTasks app. Add one, as app = FBTasks('shop'), or name the module that has it: -A MODULE"
+    no_app = "has no FBTasks app. Add one, as app = FBTasks('shop'), or give the module that has it to -A."
     for app, message in {
         "nosuch": f"there is no module 'nosuch' in {here} or on the Python path. Start from the folder that holds it, "
         "or correct -A.",
@@ -271,10 +271,15 @@ def test_wrong_calls(project, waiting, refused):
         "the app 'proj' has no task named 'proj.ad'. Did you mean 'proj.add'? With --unknown it is enqueued for the "
         "worker of another app.",
     )
-    assert refused("call", "proj.add", "1", "it's", "-A", "proj") == (
-        2,
-        """the arguments of the task are a list in JSON: --args '[1, "it'"'"'s"]'""",
-    )
+    for words, options in {
+        ("1", "it's"): """--args '[1, "it'"'"'s"]'""",
+        ("[1, 2]",): "--args '[1, 2]'",
+        ('{"a": 1}',): """--kwargs '{"a": 1}'""",
+        ("[1]", '{"b": 1}'): """--args '[1]' --kwargs '{"b": 1}'""",
+        ("[1]", "[2]"): "--args '[[1], [2]]'",
+    }.items():
+        said = f"the arguments of the task are given in JSON: {options}"
+        assert refused("call", "proj.add", *words, "-A", "proj") == (2, said)
     said = "the task name {!r} must have 1 to 255 printable characters, without spaces at its ends."
     assert refused("call", "", "-A", "proj") == (2, said.format(""))
     assert refused("call", "proj.add ", "-A", "proj", "--unknown") == (2, said.format("proj.add "))

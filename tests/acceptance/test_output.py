@@ -487,6 +487,20 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
     )
 
 
+def test_commands_name_the_app_that_the_command_line_has_named(app, fb, tmp_path, monkeypatch):
+    (tmp_path / "known_shop.py").write_text("from fbtasks import FBTasks\nown = FBTasks('shop')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    app.send_task("shop.say", queue="mail", task_id="waits")
+    start = "fbtasks worker -A known_shop:own"
+    for path, name in (("known_shop:own", start), (None, "fbtasks worker -A MODULE")):
+        given = [] if path is None else ["-A", path]
+        assert fb("health", *given, code=1).out.endswith(f"no worker is alive ({name})\n")
+        assert fb("inspect", "workers", *given).out == f"No worker is registered. Start one: {name}\n"
+        assert f"    {name} -Q mail\n" in fb("inspect", "task", "waits", *given).out
+    assert f"{start}\n" in fb("-A", "known_shop:own", "inspect", "workers").out
+    monkeypatch.delitem(sys.modules, "known_shop")
+
+
 def test_what_waits_is_as_old_as_it_could_have_run_whatever_its_eta(app, fb):
     task = app.task(name="t")(lambda: None)
     eta = datetime(2020, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ HALF = "\ud800"
 BAD = [
     ("", "default", None), (" ", "default", None), ("a\nb", "default", None), ("a\0b", "default", None),
     ("a ", "default", None), (" a", "default", None), ("fbtasks.a", "default", None),
-    ("a", "", None), ("a", "a ", None), ("a", "a,b", None), ("a", "a	b", None),
+    ("a", "", None), ("a", "a ", None), ("a", "a,b", None), ("a", "a\tb", None),
     ("a", "default", ""), ("a", "default", "1"), ("a", "default", "x\ny"),
 ]  # fmt: skip
 """Name, queue and task_id of calls that Python refuses."""

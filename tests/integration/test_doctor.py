@@ -87,7 +87,7 @@ def test_the_page_describes_each_check():
 LAST = latest_version()
 WRONG = [
     ("ALTER INDEX QUEUE_TASK_DUE INACTIVE", "indexes", "ERROR", "QUEUE_TASK_DUE is inactive",
-     'fbtasks sql --write "ALTER INDEX QUEUE_TASK_DUE ACTIVE"'),
+     "fbtasks sql --write 'ALTER INDEX QUEUE_TASK_DUE ACTIVE'"),
     ("ALTER DATABASE SET DEFAULT CHARACTER SET NONE", "character-set", "NOTE", "is NONE", None),
     ("ALTER DATABASE BEGIN BACKUP", "backup-lock", "WARNING", "locked for a backup",
      'when the backup is done: fbtasks sql --write "ALTER DATABASE END BACKUP"'),

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fbtasks import FBTasks, TaskNotFound
+from fbtasks import FBTasks, TaskNotFound, chain, group
 from fbtasks.testing import eager
 
 
@@ -41,3 +41,32 @@ def test_eager(tmp_path):
     assert double.request.eager is False
     app.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_parameters_may_have_any_name():
+    app = FBTasks("eager", always_eager=True)
+
+    @app.task(name="shape")
+    def shape(self, cls, task, name, function, connection, args, kwargs, options):
+        return [self, cls, task, name, function, connection, args, kwargs, options]
+
+    named = {each.name: number for number, each in enumerate(shape.parameters.all)}
+    assert "self" in named
+    signature, values = shape.s(**named), list(named.values())
+    assert shape(**named) == signature() == values
+    results = [
+        shape.delay(**named),
+        shape.apply_async(kwargs=named),
+        shape.using(object()).delay(**named),
+        app.send_task("shape", kwargs=named),
+        signature.delay(),
+        shape.s().delay(**named),
+        shape.s().using(object()).delay(**named),
+        shape.si(**named).clone().delay(),
+        chain(shape.si(**named)).delay(),
+        chain(shape.si()).delay(**named),
+        chain(shape.si()).using(object()).delay(**named),
+        chain(shape.si())(**named),
+        group(shape.s(**named)).delay()[0],
+    ]
+    assert [result.get() for result in results] == [values] * len(results)

@@ -173,7 +173,7 @@ def test_the_command(project, database, printed):
     assert found["url"] == url
     assert found["statements"][0].startswith("CREATE TABLE QUEUE_SCHEMA")
     project.env["FBTASKS_URL"] = url
-    assert "Afterwards run: fbtasks migrate -A APP" in project.run("migrate", "--sql", "-A", "proj").stderr
+    assert "Afterwards run: fbtasks migrate -A proj\n" in project.run("migrate", "--sql", "-A", "proj").stderr
 
 
 def test_it_is_refused_where_the_migration_would_be(database):

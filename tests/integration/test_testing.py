@@ -133,6 +133,16 @@ def test_what_is_enqueued_has_not_ended(fbtasks_app, fbtasks_enqueued, fbtasks_d
         fbtasks_enqueued("latter")
 
 
+def test_a_payload_that_cannot_be_read_is_listed_as_such(fbtasks_app, fbtasks_enqueued):
+    fbtasks_app.migrate()
+    execute(fbtasks_app, "EXECUTE PROCEDURE FBTASKS.ENQUEUE('add', '[1')")
+    fbtasks_app.task(name="add")(lambda a: a).delay(1)
+    broken, other = fbtasks_enqueued()
+    assert (broken.args, broken.kwargs, broken.headers) == ((), {}, {})
+    assert broken.unreadable.startswith("the payload cannot be read as application/json: Expecting ',' delimiter")
+    assert (other.args, other.unreadable) == ((1,), None)
+
+
 def test_what_is_enqueued_is_there_once_while_a_worker_claims_and_ends_it(fbtasks_app, fbtasks_enqueued, monkeypatch):
     fbtasks_app.task(name="add")(lambda a, b: a + b).delay(1, 2)
 

@@ -11,7 +11,7 @@ from firebird.driver import DistributedTransactionManager
 from support.draining import drain
 
 import fbtasks.kombu
-from fbtasks import EnqueueError, FBTasks, ResultTimeout
+from fbtasks import EnqueueError, FBTasks, ResultTimeout, chain
 from fbtasks.testing import eager
 
 WANTED = (
@@ -97,6 +97,37 @@ def test_a_closed_connection_is_refused_whenever_it_was_closed(app, add):
     ):
         with refused(message):
             enqueue()
+
+
+ENDED = (
+    "the transaction that the call was to be part of has ended, and another one would have nobody to commit it. Call "
+    "using(connection), or enter in_transaction(connection), anew in each transaction."
+)
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "not begun"])
+@pytest.mark.parametrize("what", ["connection", "manager"])
+def test_what_is_kept_is_for_one_transaction(add, connection, what, is_open, end):
+    """For the one that is open when it is given, or else for the first that a call begins."""
+    given = connection if what == "connection" else connection.transaction_manager()
+    if is_open:
+        given.begin()
+    kept, workflow = add.using(given), chain(add.s(1, 2), add.s(3)).using(given)
+    for call in (late := (lambda: kept.delay(1, 2), lambda: kept.delay_many([(1, 2)] * 2), workflow.delay)):
+        call()
+    given.commit(retaining=True)  # which goes on
+    kept.delay(5, 6)
+    getattr(given, end)()
+    for another in (False, True):
+        if another:
+            given.begin()  # whoever commits it
+        for call in late:
+            with refused(ENDED):
+                call()
+    add.using(given).delay(7, 8)
+    given.commit()
+    assert count(connection) == (7 if end == "commit" else 6)
 
 
 def test_connections_and_transactions_are_taken(app, add, connection):

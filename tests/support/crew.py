@@ -111,8 +111,9 @@ class Worker:
 
     def send_as(self, changed, name, *args):
         """Sends one whose row is *changed* (the SET of an UPDATE) before the worker can see it."""
+        enqueuer = self._producer.enqueuer
         with self._producer.connect() as connection:
-            (result,) = self._results(self._producer.enqueuer.enqueue([self._call(name, args)], using=connection))
+            (result,) = self._results(enqueuer.enqueue([self._call(name, args)], enqueuer.guest(connection)))
             connection.execute_immediate(f"UPDATE QUEUE_TASK SET {changed} WHERE ID = {result.id}")
             connection.commit()
         return result

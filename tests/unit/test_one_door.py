@@ -1,6 +1,7 @@
 """What the package does in one place alone."""
 
 import ast
+import re
 from pathlib import Path
 
 import fbtasks
@@ -51,3 +52,34 @@ def test_handlers_of_signals_are_set_in_one_module():
 
 def test_outcomes_of_tasks_reach_the_database_through_one_door():
     assert list(uses("tasks", "finish")) == ["queue/recording.py"]
+
+
+def texts(tree):
+    """The texts of a module, with a NUL for each value in them, but for those that are quoted for a shell already."""
+    quoted = ("command_line", "option")  # DatabaseURL.option
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, re.sub(r"%[a-z]", "\0", node.value)
+        elif isinstance(node, ast.JoinedStr):
+            parts = []
+            for each in node.values:
+                if isinstance(each, ast.Constant):
+                    parts.append(each.value)
+                else:
+                    value = each.value.func if isinstance(each.value, ast.Call) else each.value
+                    parts.append("" if getattr(value, "attr", getattr(value, "id", "")) in quoted else "\0")
+            yield node.lineno, "".join(parts)
+
+
+def unquoted(tree):
+    """The lines with a command of fbtasks whose words are not quoted."""
+    return [line for line, text in texts(tree) if re.search(r"(?<!this )fbtasks [a-z][^.;,()'\n]*\0", text)]
+
+
+def test_words_of_commands_in_messages_are_quoted_by_one_function():
+    for wrong in ('f"Run: fbtasks retry {task}"', '"see: fbtasks inspect task %s"', 'f"{a} " f"(fbtasks a -b {c.d})"'):
+        assert unquoted(ast.parse(wrong)) == [1]
+    sources = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
+    named = {path: source for path, source in sources.items() if re.search(r"(?<!from )fbtasks [a-z]", source)}
+    found = {path: unquoted(ast.parse(source)) for path, source in named.items()}
+    assert {path: lines for path, lines in found.items() if lines} == {}

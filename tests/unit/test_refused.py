@@ -6,6 +6,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+import pytz
 
 from fbtasks import (
     ConfigurationError,
@@ -134,9 +135,11 @@ def test_an_app(options, message):
     assert "SECRET" not in said
 
 
-def test_a_timezone_may_be_named():
-    app = FBTasks("a", URL, timezone="Europe/Berlin")
+@pytest.mark.parametrize("zone", ["Europe/Berlin", ZoneInfo("Europe/Berlin"), pytz.timezone("Europe/Berlin")])
+def test_a_timezone_may_be_named(zone):
+    app = FBTasks("a", URL, timezone=zone)
     assert app.settings.timezone == ZoneInfo("Europe/Berlin")
+    assert app.settings.zone_name == "Europe/Berlin"
     moment = app.enqueuer.make_call("t", (), {}, eta=datetime(2027, 7, 1, 12)).start
     assert moment == datetime(2027, 7, 1, 10, tzinfo=UTC)
 
@@ -222,6 +225,47 @@ def test_bind_needs_a_parameter():
     message = "bind=True gives 'nothing' the task as its first argument, and it takes none."
     assert refusal(TaskDefinitionError, app.task(bind=True), nothing) == message
     assert refusal(TaskDefinitionError, app.register, add).startswith("<function add at 0x")
+
+
+def giving(function, *, forgets=False):
+    """A decorator that gives an argument, and takes another one."""
+
+    @functools.wraps(function)
+    def wrapper(*args, tenant=None, **kwargs):
+        return function(f"session of {tenant}", *args, **kwargs)
+
+    if forgets:
+        del wrapper.__wrapped__
+    return wrapper
+
+
+WRAPPED = (
+    " These are the parameters of the function that a decorator wraps by functools.wraps. Where the decorator gives "
+    "some of them, or takes others, let it del wrapper.__wrapped__: then those of the wrapper count."
+)
+
+
+def test_what_a_decorator_hides_is_told_with_its_remedy():
+    app = FBTasks("a", URL, always_eager=True)
+
+    def store(session, x):
+        return session, x
+
+    hidden = app.task(name="hidden")(giving(store))
+    message = f"'hidden' cannot be called like that: missing a required argument: 'x'.{WRAPPED}"
+    assert refusal(EnqueueError, hidden.delay, 1) == message
+    assert refusal(EnqueueError, hidden.s(1).delay) == message
+    message = f"'hidden' cannot be called like that: it has no argument 'tenant'. Its arguments: session, x.{WRAPPED}"
+    assert refusal(EnqueueError, hidden.delay, 1, tenant="t") == message
+    assert refusal(TaskDefinitionError, app.task(name="batched", batch=2), giving(store)).endswith(WRAPPED)
+    told = app.task(name="told")(giving(store, forgets=True))
+    assert told.delay(1, tenant="t").get() == ["session of t", 1]
+
+    @functools.wraps(store)
+    def same(session, x):
+        return store(session, x)
+
+    assert "wraps" not in refusal(EnqueueError, app.task(name="same")(same).delay, 1)
 
 
 ETA = datetime(2100, 1, 1, tzinfo=UTC)

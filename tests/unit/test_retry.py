@@ -128,6 +128,34 @@ def test_the_mro_orders_the_choices():
         assert RetryPolicy(autoretry_for=rules).decide(Both(), 1, None, random.Random(1)) == delay
 
 
+def test_a_group_is_what_is_in_it():
+    """At any depth, as a TaskGroup raises it."""
+
+    class Ours(ExceptionGroup, LookupError):
+        pass
+
+    def group(*inner):
+        return ExceptionGroup("several", list(inner))
+
+    def decided(exc, **options):
+        policy = RetryPolicy(default_retry_delay=7, **options)
+        return policy.decide(exc, 1, None, random.Random(0))
+
+    deep = group(ValueError("a"), group(group(ConnectionResetError("b"))))
+    named = (OSError,)
+    assert decided(deep, autoretry_for=named) == 7
+    assert decided(group(ValueError("a")), autoretry_for=named) is None
+    assert decided(deep, autoretry_for=(Exception,)) == 7
+    assert decided(deep, autoretry_for=(ExceptionGroup,)) == 7
+    assert decided(deep, autoretry_for=named, dont_autoretry_for=(ConnectionError,)) is None
+    assert decided(deep, autoretry_for=named, dont_autoretry_for=(KeyError,)) == 7
+    assert decided(deep, autoretry_for={OSError: 1, ConnectionError: 2}) == 2
+    assert decided(deep, autoretry_for={Exception: 1, ConnectionError: 2}) == 1  # by that of the first, a ValueError
+    assert decided(deep, autoretry_for={Exception: 1, ExceptionGroup: 3}) == 3
+    assert decided(Ours("ours", [ValueError()]), autoretry_for={Exception: 1, LookupError: 3}) == 3
+    assert decided(BaseExceptionGroup("b", [KeyboardInterrupt(), OSError()]), autoretry_for=named) == 7
+
+
 def test_the_policy_keeps_its_own_copy():
     kinds = [OSError]
     table = {OSError: 1}

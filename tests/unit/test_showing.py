@@ -2,7 +2,7 @@
 
 import pytest
 
-from fbtasks.system.showing import size, split_remedy
+from fbtasks.system.showing import command_line, size, split_remedy, with_app
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,15 @@ def test_a_number_of_bytes_is_one_short_word(number, text):
 )
 def test_a_message_is_cut_before_the_command_with_which_it_ends(text, said, command):
     assert split_remedy(text) == (said, command)
+
+
+def test_a_command_is_quoted_for_the_shell():
+    assert command_line("fbtasks schedules resume {}", "same name") == "fbtasks schedules resume 'same name'"
+    assert command_line("fbtasks a {} --task {}", ["x", "$(y)"], 7) == "fbtasks a x '$(y)' --task 7"
+    assert split_remedy(f"It stands ({command_line('fbtasks a {}', 'b c')})") == ("It stands", "fbtasks a 'b c'")
+
+
+def test_a_command_names_the_app_where_it_is_known():
+    text = "Start one: fbtasks worker -A MODULE -Q q"
+    assert with_app(text, "shop:own") == "Start one: fbtasks worker -A shop:own -Q q"
+    assert with_app(text, None) == text

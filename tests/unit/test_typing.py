@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 import pytest
 
@@ -14,8 +15,10 @@ from fbtasks import (
     EnqueueError,
     Event,
     FBTasks,
+    GroupResult,
     Row,
     TaskDefinitionError,
+    group,
     task,
 )
 from fbtasks.features.queues.definition import QueueDefinition
@@ -36,6 +39,16 @@ def halve(number: int) -> float:
 @task(priority=5)
 def name(number: int) -> str:
     return str(number)
+
+
+@app.task
+async def later(seconds: float) -> float:
+    return seconds
+
+
+@app.periodic(every=60)
+async def often() -> str:
+    return "again"
 
 
 @app.on_change("ORDERS", update="STATUS", columns=["TOTAL"], key="ID", batch=10, queue="mail", max_retries=None)
@@ -105,6 +118,25 @@ def test_a_task_keeps_the_types_of_its_function() -> None:
     assert_type(halve.delay_many([(1,)], expires=timedelta(1)), list[AsyncResult[float]])
     assert_type(name(1), str)
     assert_type(double.options.max_retries, int | None)
+
+
+def test_a_coroutine_function_is_a_task_with_the_result_of_its_coroutine() -> None:
+    """And what the task itself returns, called here, is to be awaited."""
+    assert_type(later.delay(1.5), AsyncResult[float])
+    assert_type(later.apply_async((1.5,), priority=5).get(), float)
+    assert_type(later.delay_many([(1.5,)]), list[AsyncResult[float]])
+    assert_type(later.using(object()).delay(1.5), AsyncResult[float])
+    assert_type(often.delay(), AsyncResult[str])
+    assert_type(asyncio.run(later(1.5)), float)
+    with pytest.raises(EnqueueError):
+        later.delay(second=1.5)  # type: ignore[call-overload]
+
+
+def test_the_results_of_groups_and_signatures_are_known() -> None:
+    assert_type(group(double.s(1), later.s(1.5)).delay(), GroupResult)
+    assert_type(group(double.s()).apply_async((1,), priority=5), GroupResult)
+    assert_type(double.s(1).delay(), AsyncResult[Any])
+    assert group(double.s(1), later.s(1.5)).delay().get() == [2, 1.5]
 
 
 def test_the_options_of_a_queue_are_known() -> None:

@@ -15,6 +15,7 @@ from fbtasks.database.schema import Made, made, ours
 from fbtasks.errors import ConflictError, SchemaError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.signals import held_signals
+from fbtasks.system.showing import command_line
 
 _ORDER: Final = (
     "TRIGGER", "PACKAGE BODY", "PACKAGE", "VIEW", "TABLE", "FUNCTION", "EXCEPTION", "SEQUENCE", "DOMAIN", "ROLE",
@@ -55,7 +56,7 @@ def look(database: Database) -> Installed:
         if foreign:
             raise SchemaError(
                 f"the queue has features of other distributions: {', '.join(foreign)}. Drop each, and what it leaves: "
-                f"fbtasks features drop {foreign[0]}"
+                f"{command_line('fbtasks features drop {}', foreign[0])}"
             )
         living = [name for (name,) in session.read("living_processes")]
         if living:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -18,7 +17,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.holds import Hold, gate, let_in
 from fbtasks.queue.operations.choosing import choose
 from fbtasks.queue.results import QueueRow
-from fbtasks.system.showing import count, span
+from fbtasks.system.showing import command_line, count, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +225,7 @@ def _not_closed(name: str, key: Sequence[str], task: int | None, closed: Sequenc
     if not closed:
         return f"there is no {what}: none of its keys is closed."
     shown = ", ".join(str(each.task) for each in closed[:5]) + (", ..." if len(closed) > 5 else "")
-    command = f"fbtasks limits resume {shlex.quote(name)} --task ID"
+    command = command_line("fbtasks limits resume {} --task ID", name)
     tasks = "task" if len(closed) == 1 else "the tasks"
     return f"there is no {what}. Its keys are closed by {tasks} {shown}: {command}"
 
@@ -235,7 +234,7 @@ def describe_closed(name: str, key: ClosedKey | Closed) -> str:
     """Describes a closed key of the limit *name*, with the command that opens it."""
     return (
         f"a key is closed since task {key.task} failed; tasks that wait behind it: {key.waiting}. Retry that task, or "
-        f"pass it by: fbtasks limits resume {shlex.quote(name)} --task {key.task}"
+        f"pass it by: {command_line('fbtasks limits resume {} --task {}', name, key.task)}"
     )
 
 
@@ -293,7 +292,7 @@ def _at_queue(session: Session, queue: str) -> Iterator[str]:
             run = "runs" if running == 1 else "run"
             yield (
                 f"{count(running, 'task')} of its queue {queue} {run}, as many as its limit lets in. To let in more: "
-                f"fbtasks limits set {QUEUE}{queue} --at-once N"
+                f"{command_line('fbtasks limits set {} --at-once N', QUEUE + queue)}"
             )
         elif opens is not None and opens > now:
             yield _next_at(f"{QUEUE}{queue}", opens)
@@ -312,7 +311,7 @@ def _at_limit(session: Session, hold: Hold) -> Iterator[str]:
     if found.halted:
         yield (
             f"its key of {limit.name} is closed since task {found.holder} failed. Retry that task, or pass it by: "
-            f"fbtasks limits resume {shlex.quote(limit.name)} --task {found.holder}"
+            f"{command_line('fbtasks limits resume {} --task {}', limit.name, found.holder)}"
         )
     elif found.wakes is not None:
         yield _next_at(limit.name, found.wakes)

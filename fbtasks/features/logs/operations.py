@@ -8,7 +8,7 @@ from fbtasks.features.logs import store
 from fbtasks.features.logs.store import LogOfTry
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
-from fbtasks.system.showing import count
+from fbtasks.system.showing import command_line, count
 
 
 def get_log(database: Database, task_id: str, number: int | None = None) -> list[LogOfTry]:
@@ -32,4 +32,5 @@ def get_log(database: Database, task_id: str, number: int | None = None) -> list
 def describe(session: Session, task: int) -> tuple[str, int | None]:
     """Returns how many lines are kept of a task, for people and in JSON."""
     tries, lines = store.size(session, task)
-    return (f"{count(lines, 'line')}: fbtasks inspect logs {task}", lines) if tries else ("", None)
+    look = command_line("fbtasks inspect logs {}", task)
+    return (f"{count(lines, 'line')}: {look}", lines) if tries else ("", None)

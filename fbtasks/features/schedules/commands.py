@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.schedules import operations as service
 from fbtasks.features.schedules.operations import ScheduleRow
 from fbtasks.system.checks import json_argument
+from fbtasks.system.showing import command_line
 
 _names = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 _SCHEDULE: Final[Sequence[Column]] = [
@@ -46,7 +46,7 @@ def list(command: Command) -> None:
 def pause(command: Command, names: tuple[str, ...]) -> None:
     """Enqueue nothing until they are resumed."""
     changed = service.pause(command.database, names)
-    remedy = f"fbtasks schedules resume {shlex.join(changed)}"
+    remedy = command_line("fbtasks schedules resume {}", changed)
     command.answer_changed(changed, f"no tick until: {remedy}", "paused already")
 
 

@@ -25,6 +25,7 @@ from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.store import Active, Done
 from fbtasks.features.schedules.ticking import Turn, turn
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.system.showing import command_line
 from fbtasks.timing import Backoff
 
 logger = logging.getLogger("fbtasks.worker")
@@ -146,9 +147,11 @@ class Ticks(Duty):
             return HELD_LAST
         if failed:
             logger.error(
-                "The schedule %s stands still: %s. When that is put right, run: fbtasks schedules resume %s",
-                schedule.name, error.rstrip("."), schedule.name,
-            )  # fmt: skip
+                "The schedule %s stands still: %s. When that is put right, run: %s",
+                schedule.name,
+                error.rstrip("."),
+                command_line("fbtasks schedules resume {}", schedule.name),
+            )
         return math.inf if failed else 0.0
 
     def _cannot(self, schedule: Active, error: Exception) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +20,7 @@ from fbtasks.features.schedules.store import Row
 from fbtasks.features.schedules.ticking import cron_text, every_ms
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.operations.choosing import choose
+from fbtasks.system.showing import command_line
 from fbtasks.tasks.serialize import JSON_TYPE
 from fbtasks.tasks.windows import zone
 
@@ -238,7 +238,7 @@ def find_problems(session: Session) -> Iterator[Problem]:
     """Returns what is wrong with schedules."""
     for name, error, late_ms in session.read("schedule_problems", _OVERDUE_MS):
         if error is not None:
-            problem = f"it stands still: {error} (fbtasks schedules resume {shlex.quote(name)})"
+            problem = f"it stands still: {error} ({command_line('fbtasks schedules resume {}', name)})"
         else:
             problem = f"its tick is {(late_ms or 0) / 1000:.0f} s late: no worker ticks"
         yield Problem(problem, f"schedule {name}", id="schedule", private=error or "")

@@ -14,6 +14,7 @@ from fbtasks.features.schedules.definition import Schedule
 from fbtasks.features.schedules.store import Row
 from fbtasks.features.schedules.ticking import timing
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.system.showing import command_line
 from fbtasks.tasks.call import Batch, Owner
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def _check_owner(row: Row | None, app: str) -> None:
     if row is not None and row.app != app and not row.orphaned:
         raise ConfigurationError(
             f"the schedule {row.name!r} is of the app {row.app!r}, and the app {app!r} defines it as well. Give one of "
-            f"them another name=, or when {row.app!r} is gone, run: fbtasks schedules remove {row.name}"
+            f"them another name=, or when {row.app!r} is gone, run: "
+            f"{command_line('fbtasks schedules remove {}', row.name)}"
         )
 
 

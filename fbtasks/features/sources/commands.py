@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Collection
 
@@ -17,7 +16,7 @@ from fbtasks.features.sources import showing
 from fbtasks.features.sources.feeds import Feed
 from fbtasks.queue.operations.queues import list_queues
 from fbtasks.queue.operations.workers import list_workers
-from fbtasks.system.showing import count
+from fbtasks.system.showing import command_line, count
 
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
 _wait = click.option("--wait", type=Seconds(0), default=0.0, help="Seconds to wait for older connections to end.")
@@ -52,7 +51,7 @@ def apply(command: Command, wait: float, disconnect: bool, existing: bool) -> No
     if existing and former:
         lines.append(
             f"No existing rows of {', '.join(former)} were noted: that is done for new subscriptions. To note them: "
-            f"fbtasks subscriptions backfill {' '.join(former)}"
+            f"{command_line('fbtasks subscriptions backfill {}', former)}"
         )
     command.answer(done, "\n".join(lines))
     if done.unsettled and not command.as_json:
@@ -102,7 +101,7 @@ def pause(command: Command, names: tuple[str, ...], silent: bool) -> None:
     """Keep what comes, and give out nothing."""
     changed = service.pause(command.database, names, silent=silent)
     what, already = ("nothing is noted", "silent") if silent else ("nothing is given out", "paused")
-    remedy = f"fbtasks subscriptions resume {shlex.join(changed)}"
+    remedy = command_line("fbtasks subscriptions resume {}", changed)
     command.answer_changed(changed, f"{what} until: {remedy}", f"{already} already")
 
 

@@ -14,7 +14,7 @@ from fbtasks.features.sources.deploy.applying import undeployed
 from fbtasks.features.sources.feeds import Feed
 from fbtasks.features.sources.store.subscriptions import live
 from fbtasks.firebird.session import Session
-from fbtasks.system.showing import sentence
+from fbtasks.system.showing import command_line, sentence
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -33,7 +33,7 @@ class Deployment(Every):
         self._feeds = app.features["sources"].feeds()
         self._polled = {feed.name for feed in self._feeds if feed.source.kind == "poll" and feed.queue in worker.queues}
         """The polls of this worker, which log their own problems and register again by themselves."""
-        self._command = f"fbtasks subscriptions apply -A {app.path}"
+        self._command = command_line("fbtasks subscriptions apply -A {}", app.path)
         self._makes_triggers = app.settings.migrates
         self._refused: dict[str, str] = {}
         """Why definitions were refused at the start, by the names of tasks, until they are deployed."""

@@ -29,6 +29,7 @@ from fbtasks.features.sources.store.subscriptions import is_done
 from fbtasks.features.sources.store.tables import quoted
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
+from fbtasks.system.showing import command_line
 from fbtasks.timing import Backoff, Quiet
 from fbtasks.worker.logs.task_log import one_line
 
@@ -233,10 +234,10 @@ class TablePoll:
         except TaskDefinitionError as error:
             logger.warning(
                 "Tasks of the former definition of %s are left, and what becomes of them is not written: %s Drop it: "
-                "fbtasks subscriptions drop %d",
+                "%s",
                 self.task.name,
                 one_line(str(error)),
-                former.id,
+                command_line("fbtasks subscriptions drop {}", former.id),
             )
 
     def _say(self, session: Session, error: str | None, again: str) -> None:

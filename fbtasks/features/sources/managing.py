@@ -22,7 +22,7 @@ from fbtasks.features.sources.store.subscriptions import Held, Row
 from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
 from fbtasks.queue.operations.choosing import none_such
-from fbtasks.system.showing import brief, count
+from fbtasks.system.showing import brief, command_line, count
 
 _LOOK: Final = 0.2
 """Seconds between two looks at the connections that are waited for."""
@@ -175,10 +175,10 @@ def describe_unsettled(connections: Collection[Connection]) -> str:
 
 def _note_existing(session: Session, rows: Collection[Row], unsettled: list[Connection]) -> dict[str, int]:
     if unsettled and rows:
-        names = " ".join(row.name for row in rows)
+        remedy = command_line("fbtasks subscriptions backfill {}", [row.name for row in rows])
         raise FBTasksError(
             f"{describe_unsettled(unsettled)}: no existing row was noted either. Wait for their end (--wait), or end "
-            f"them (--disconnect), then run: fbtasks subscriptions backfill {names}"
+            f"them (--disconnect), then run: {remedy}"
         )
     catalog = Catalog(session)
     with _owners(session, "note existing rows"):

@@ -21,7 +21,7 @@ from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
 from fbtasks.queue.holds import Hold, gate, let_in
 from fbtasks.queue.register import processes
-from fbtasks.system.showing import count
+from fbtasks.system.showing import command_line, count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +217,7 @@ def describe(session: Session, task: int, lane: Hold) -> Told:
     found = gate(session, lane)
     if found.halted and found.holder != task:
         what = f"its lane stands still since task {found.holder} failed"
-        return Told([f"{what}. Discard that task, or put it back: fbtasks retry {found.holder}"])
+        return Told([f"{what}. Discard that task, or put it back: {command_line('fbtasks retry {}', found.holder)}"])
     inside = let_in(session, lane)
-    return Told([f"task {each} of its lane has not ended: fbtasks inspect task {each}" for each in inside])
+    looks = [(each, command_line("fbtasks inspect task {}", each)) for each in inside]
+    return Told([f"task {each} of its lane has not ended: {look}" for each, look in looks])

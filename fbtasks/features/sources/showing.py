@@ -11,7 +11,7 @@ from fbtasks.cli.tables import Column, column, table
 from fbtasks.features.sources.managing import Connection, Step
 from fbtasks.features.sources.operations import LoadedSource, SourceRow
 from fbtasks.queue.results import QueueRow
-from fbtasks.system.showing import count, span
+from fbtasks.system.showing import command_line, count, span
 from fbtasks.tasks.call import WorkerRow
 
 
@@ -83,7 +83,7 @@ def _halted(row: LoadedSource) -> list[str]:
         behind = f", and {row.behind} of WAITING behind {'it' if row.halted == 1 else 'them'}" if row.behind else ""
         said.append(
             f"{count(row.halted, 'lane')} halted since a task failed{behind}. Retry or discard what is listed by: "
-            f"fbtasks inspect failed --name {row.name}"
+            f"{command_line('fbtasks inspect failed --name {}', row.name)}"
         )
     if row.held:
         what = "1 task is held until its turn" if row.held == 1 else f"{row.held} tasks are held until their turn"

@@ -13,6 +13,7 @@ from fbtasks.features.workflows.replaced import Replaced
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.run.inputs import INPUTS_GONE
 from fbtasks.states import State
+from fbtasks.system.showing import command_line
 from fbtasks.tasks.call import Batch, Claim, Enqueued, Finished, Outcome, Owner, Stale
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Workflows(Feature):
         """Returns why a step waits."""
         if task.state is not State.AWAITING:
             return Told()
-        return Told([f"a step that it follows has not ended: fbtasks inspect workflow {task.id}"])
+        look = command_line("fbtasks inspect workflow {}", task.id)
+        return Told([f"a step that it follows has not ended: {look}"])
 
     def sheets(self) -> Sequence[Sheet]:
         """Returns the list of workflows."""

@@ -24,7 +24,7 @@ from fbtasks.tasks.options import CallOptions, chosen_of_call
 from fbtasks.tasks.request import EndsWith
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.app import AsyncResult, FBTasks
     from fbtasks.features.workflows.task import StepTask
 
 OnError = Literal["fail", "collect"]
@@ -117,7 +117,7 @@ class Signature(AnswersCelery):
         """
         return self._apply(args, kwargs, options, None)
 
-    def delay(self, *args: Any, **kwargs: Any) -> Any:
+    def delay(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues all of it. It takes arguments alone."""
         return self.apply_async(args, kwargs)
 
@@ -172,11 +172,8 @@ class SignatureCalls:
     """The ways to enqueue a signature inside the transaction of a connection."""
 
     def __init__(self, signature: Signature, connection: Any) -> None:
-        for task in signature._tasks():
-            task.using(connection)
-            break
         self._signature = signature
-        self._connection = connection
+        self._connection = next((task.using(connection)._connection for task in signature._tasks()), connection)
 
     def apply_async(
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
@@ -184,7 +181,7 @@ class SignatureCalls:
         """Enqueues all of it."""
         return self._signature._apply(args, kwargs, options, self._connection)
 
-    def delay(self, *args: Any, **kwargs: Any) -> Any:
+    def delay(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues all of it. It takes arguments alone."""
         return self.apply_async(args, kwargs)
 
@@ -193,6 +190,19 @@ class TaskSignature(Signature):
     """A call of a task: ``task.s(1, 2)``, or ``task.si(1, 2)``, which is not given the result of what it follows."""
 
     __slots__ = ("_kwargs", "_options", "args", "immutable", "task")
+
+    if TYPE_CHECKING:  # which result it is
+
+        def apply_async(
+            self,
+            args: Sequence[Any] | None = None,
+            kwargs: Mapping[str, Any] | None = None,
+            **options: Unpack[CallOptions],
+        ) -> AsyncResult[Any]:
+            """Enqueues all of it, with options."""
+
+        def delay(self, /, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+            """Enqueues all of it."""
 
     def __init__(
         self,
@@ -238,7 +248,7 @@ class TaskSignature(Signature):
         shown = [*map(checks.shown, self.args), *named]
         return f"{self.task.name}({', '.join(shown)})"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the task here and now, without the queue."""
         task: Any = self.task
         return task(*args, *self.args, **{**(self._kwargs or {}), **kwargs})
@@ -299,7 +309,7 @@ class _Composite(Signature):
     def _below(self) -> tuple[Signature, ...]:
         return *self.parts, *self.links
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Enqueues all of it, as :meth:`delay`."""
         return self.delay(*args, **kwargs)
 
@@ -346,6 +356,22 @@ class Group(_Composite):
     """Signatures side by side. What follows them is given the list of their results."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # which result it is
+
+        def apply_async(
+            self,
+            args: Sequence[Any] | None = None,
+            kwargs: Mapping[str, Any] | None = None,
+            **options: Unpack[CallOptions],
+        ) -> GroupResult:
+            """Enqueues all of it, with options."""
+
+        def delay(self, /, *args: Any, **kwargs: Any) -> GroupResult:
+            """Enqueues all of it."""
+
+        def __call__(self, /, *args: Any, **kwargs: Any) -> GroupResult:
+            """Enqueues all of it."""
 
     def _shown(self, levels: int) -> str:
         shown = [part._shown(levels - 1) for part in self.parts[:5]] if levels else ["..."]

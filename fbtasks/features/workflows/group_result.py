@@ -50,6 +50,9 @@ class GroupResult(NodeResult, AnswersCelery):
             self._make = None  # last: other threads may ask as well
         return self._results
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_results": self.results, "_make": None}
+
     @classmethod
     def restore(cls, id: str | int, app: FBTasks | None = None) -> GroupResult | None:
         """Returns the group of that *id*, which was saved; None when it is not known, or not known any more."""

@@ -34,11 +34,11 @@ class StepTask(Task[P, R]):
             return enqueue_side_by_side(signatures, using)
         return super().enqueue(arguments, options, using)
 
-    def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
+    def s(self, /, *args: Any, **kwargs: Any) -> TaskSignature:
         """Makes a signature of the call, for workflows. After another one it is given the result of that first."""
         return TaskSignature(self, args, kwargs)
 
-    def si(self, *args: Any, **kwargs: Any) -> TaskSignature:
+    def si(self, /, *args: Any, **kwargs: Any) -> TaskSignature:
         """Makes a signature that is not given the result of what it follows."""
         return TaskSignature(self, args, kwargs, immutable=True)
 

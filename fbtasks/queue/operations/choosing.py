@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.system.checks import did_you_mean
+from fbtasks.system.showing import command_line
 
 T = TypeVar("T")
 
@@ -21,5 +22,6 @@ def choose(kind: str, name: str, known: Mapping[str, T]) -> T:
 def none_such(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
     """Returns the error for a *kind* of thing ("schedule") of which none has that *name*."""
     return ConfigurationError(
-        f"there is no {kind} {name!r}.{did_you_mean(name, known)} They are in: fbtasks {kind}s list"
+        f"there is no {kind} {name!r}.{did_you_mean(name, known)} They are in: "
+        f"{command_line('fbtasks {} list', kind + 's')}"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue.operations.queues import check_queue
 from fbtasks.queue.register import processes
 from fbtasks.system.checks import did_you_mean
+from fbtasks.system.showing import command_line
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -70,7 +70,7 @@ def resume(
 
 def how_to_resume(queues: Iterable[str] = (), names: Iterable[str] = ()) -> str:
     """Returns the command that goes on with paused queues and names."""
-    return shlex.join(["fbtasks", "resume", *queues, *(word for name in names for word in ("--task", name))])
+    return command_line("fbtasks {}", ["resume", *queues, *(word for name in names for word in ("--task", name))])
 
 
 def paused_names(session: Session) -> list[str]:

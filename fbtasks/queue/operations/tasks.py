@@ -19,6 +19,7 @@ from fbtasks.queue.results import Filter as Filter
 from fbtasks.queue.spool import Spool
 from fbtasks.queue.upkeep.housekeeping import prune as prune_batches
 from fbtasks.states import State
+from fbtasks.system.showing import command_line
 from fbtasks.tasks.call import Stored, TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
@@ -174,7 +175,8 @@ def retry(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     step = next((each.id for each in changes.refused if each.state in ("failed", "cancelled")), None)
     if step is None:
         return changes
-    follows = f"a step of a workflow with the task that it follows: fbtasks inspect workflow {step}"
+    look = command_line("fbtasks inspect workflow {}", step)
+    follows = f"a step of a workflow with the task that it follows: {look}"
     return replace(changes, condition=f"{condition}, and {follows}")
 
 

@@ -17,7 +17,7 @@ from fbtasks.queue.operations.queues import QueueRow, described
 from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.system.checks import did_you_mean
-from fbtasks.system.showing import count
+from fbtasks.system.showing import command_line, count, with_app
 from fbtasks.tasks.call import TaskRow, WorkerRow
 
 _TO_RUN: Final = (State.READY, State.HELD, State.PARKED)
@@ -71,7 +71,7 @@ def tell(database: Database, task: str, app_path: str) -> str:
             pass
         return f"it is {found[0].name.lower()}"
 
-    return database.use(read).replace("-A MODULE", f"-A {app_path}")
+    return with_app(database.use(read), app_path)
 
 
 def _told(row: TaskRow, waits_for: list[str], why: list[str]) -> str:
@@ -91,6 +91,10 @@ def _told(row: TaskRow, waits_for: list[str], why: list[str]) -> str:
     return f"{said}, and its turn{where} has not come" if row.state in (State.READY, State.HELD) else said
 
 
+def _start(queue: str) -> str:
+    return f"Start one: {command_line('fbtasks worker -A MODULE -Q {}', queue)}"
+
+
 def _dead(row: TaskRow, workers: Collection[WorkerRow]) -> Iterator[str]:
     """Why a task that is claimed runs no longer: its worker is dead, and no other one has taken it back."""
     if any(worker.alive for worker in workers if worker.name == row.worker):
@@ -99,7 +103,7 @@ def _dead(row: TaskRow, workers: Collection[WorkerRow]) -> Iterator[str]:
     if left := sum(worker.alive for worker in workers):
         yield f"{what}. It runs again when another one has found that out ({count(left, 'worker')} left)"
     else:
-        yield f"{what}, and no other one is alive to take it back. Start one: fbtasks worker -A MODULE -Q {row.queue}"
+        yield f"{what}, and no other one is alive to take it back. {_start(row.queue)}"
 
 
 def _why(session: Session, row: TaskRow, queue: QueueRow, told: list[Told]) -> Iterator[str]:
@@ -116,7 +120,7 @@ def _why(session: Session, row: TaskRow, queue: QueueRow, told: list[Told]) -> I
         until = "" if queue.opens is None else f" until {queue.opens:%Y-%m-%d %H:%M} UTC"
         yield f"its queue {row.queue} is closed{until}"
     if not queue.workers:
-        yield f"no worker serves its queue {row.queue}. Start one: fbtasks worker -A MODULE -Q {row.queue}"
+        yield f"no worker serves its queue {row.queue}. {_start(row.queue)}"
     for each in told:
         yield from each.of_queue
 
@@ -133,7 +137,7 @@ def _parked(session: Session, row: TaskRow) -> Iterator[str]:
     needed = [name for (name,) in session.read("needs", row.id)]
     lacking = [name for name in needed if name not in processes.features(session)]
     known = processes.task_names(session)
-    start = f"fbtasks worker -A MODULE -Q {row.queue}"
+    start = command_line("fbtasks worker -A MODULE -Q {}", row.queue)
     if lacking:
         yield (
             f"it needs the feature {lacking[0]}, which no worker has, and it is parked. Start one of an app that has "

@@ -16,7 +16,7 @@ from fbtasks.queue.operations.queues import QueueRow, described
 from fbtasks.queue.register import processes
 from fbtasks.states import State
 from fbtasks.system.checks import did_you_mean
-from fbtasks.system.showing import span
+from fbtasks.system.showing import command_line, span
 from fbtasks.tasks.call import WorkerRow
 
 MAX_AGE: Final = 300.0
@@ -58,8 +58,9 @@ class Health:
             yield Problem(self.copy, id="identity")
         for queue in self.unserved:
             meant = did_you_mean(queue, self.served, 0.75)  # imports is not reports
-            move = f"{meant} To move its tasks: fbtasks move --from {queue} --to QUEUE"
-            remedy = move if meant else f" Start one: fbtasks worker -A MODULE -Q {queue}"
+            move = f"{meant} To move its tasks: {command_line('fbtasks move --from {} --to QUEUE', queue)}"
+            start = f" Start one: {command_line('fbtasks worker -A MODULE -Q {}', queue)}"
+            remedy = move if meant else start
             said = f"no worker serves it.{remedy}" if self.served else "no worker serves it"
             yield Problem(said, f"queue {queue}", id="unserved")
         for queue, name, meant in self.unknown:

@@ -21,7 +21,7 @@ import fbtasks.kombu
 from fbtasks.contrib.celery.store import messages
 from fbtasks.contrib.celery.store.messages import Publication
 from fbtasks.contrib.celery.transport.address import url_of
-from fbtasks.errors import ConfigurationError, QueueFull, SerializationError
+from fbtasks.errors import ConfigurationError, EnqueueError, QueueFull, SerializationError
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance
@@ -211,9 +211,12 @@ def test_publishing_within_the_callers_transaction(connection, app):
         mine.rollback()
         with fbtasks.kombu.in_transaction(mine):
             publish(connection, "q", "second")
-        assert count(app) == 0
-        mine.commit()
+            assert count(app) == 0
+            mine.commit()
+            with pytest.raises(EnqueueError, match="has ended, and another one would have nobody to commit it"):
+                publish(connection, "q", "late")
     assert queue("q")(connection.default_channel).get().payload == "second"
+    assert count(app) == 1, "that one, until it is acknowledged"
 
 
 def test_a_message_wakes_the_event_loop(connection, app, url):

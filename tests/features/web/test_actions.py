@@ -203,7 +203,8 @@ def test_a_task_is_run_again_with_other_arguments(app, client):
     assert list(form["fields"]) == ["token", "arg0", "arg1", "arg2", "newat"]
     assert "tok_4711" not in client.get(f"/tasks/{number}/run").text
     values = {"arg0": "18", "arg1": "", "arg2": '{"a": "ü"}', "newat": '"now"'}
-    assert "is not JSON" in post(client, f"/tasks/{number}/run", **values | {"arg0": "x"}).text
+    for wrong in ("x", '{"__type__": "decimal", "__value__": "x"}', '{"__type__": "bytes", "__value__": 1}'):
+        assert "is not JSON" in post(client, f"/tasks/{number}/run", **values | {"arg0": wrong}).text
     answer = post(client, f"/tasks/{number}/run", **values)
     done = said(client, answer)
     new, name, queue, priority, payload = rows(

@@ -21,7 +21,7 @@ from fbtasks.errors import CommitUncertain
 _REMEMBERED: Final = 300.0
 """Seconds for which a publication in doubt is known again. Not for ever: a sweep makes rollbacks look like commits."""
 _MOST: Final = 1000
-_connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=None)
+_guest: ContextVar[guests.Guest | None] = ContextVar("fbtasks_kombu_guest", default=None)
 """The caller's connection to publish in; None: none."""
 
 
@@ -44,11 +44,10 @@ class Publisher:
 
         Raises :class:`CommitUncertain` when it cannot be told in time whether it took effect: publish the same again.
         """
-        connection = _connection.get()
-        if connection is not None:
-            transaction = guests.transaction(connection, self._shared.database)
-            if not transaction.driver.is_active():
-                transaction.driver.begin()
+        guest = _guest.get()
+        if guest is not None:
+            transaction = guests.transaction(guest, self._shared.database)
+            guest.begin(transaction)
             return messages.publish(transaction, items)[0]
         before = self._recall(_key(items)) if self._doubts else None
         try:
@@ -86,10 +85,10 @@ def in_transaction(connection: Any) -> Iterator[None]:
     that works for the embedded engine as well); anything else raises :class:`~fbtasks.errors.EnqueueError`. The
     caller commits or rolls back. Exchanges and queues are declared outside of it, and are there either way. In a
     transaction of isolation SNAPSHOT, what was declared after it began is not seen, and a message to it goes nowhere.
+    A block is for one transaction: what is published in it after its end raises that error as well.
     """
-    guests.check(connection)
-    token = _connection.set(connection)
+    token = _guest.set(guests.Guest(connection))
     try:
         yield
     finally:
-        _connection.reset(token)
+        _guest.reset(token)

@@ -14,6 +14,7 @@ from fbtasks.features.sources.store.capture import Capture
 from fbtasks.features.sources.store.ddl import Trigger
 from fbtasks.features.sources.store.polls import Poll
 from fbtasks.features.sources.store.subscriptions import Row
+from fbtasks.system.showing import command_line
 
 Action = Literal["create", "alter", "replace", "repair", "orphan", "none"]
 
@@ -93,7 +94,8 @@ def refuse_taken(app: str, names: Iterable[str], rows: Iterable[Row]) -> None:
         if name in others:
             raise ConfigurationError(
                 f"a source feeds the task {name!r} of the app {app!r}, and already one of {others[name]!r}. Give "
-                f"one of them another name=; or, if that app is gone: fbtasks subscriptions drop {name}"
+                f"one of them another name=; or, if that app is gone: "
+                f"{command_line('fbtasks subscriptions drop {}', name)}"
             )
 
 

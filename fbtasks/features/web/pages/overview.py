@@ -11,6 +11,7 @@ from fbtasks.queue import results
 from fbtasks.queue.operations.workers import MAX_AGE, get_health
 from fbtasks.queue.results import Filter
 from fbtasks.states import State
+from fbtasks.system.showing import with_app
 
 if TYPE_CHECKING:
     from fbtasks.feature import Problem
@@ -41,4 +42,5 @@ def show(context: Context) -> Response:
 
 def _finding(context: Context, problem: Problem) -> str:
     told = context.options.arguments.told(problem.private)
-    return str(problem).replace(problem.private, told) if told else str(problem)
+    said = str(problem).replace(problem.private, told) if told else str(problem)
+    return with_app(said, context.app.path)

@@ -21,7 +21,7 @@ from fbtasks.firebird.events import round_trip
 from fbtasks.firebird.identity import file_system
 from fbtasks.firebird.session import Session, database_info
 from fbtasks.queue.operations.doctor.finding import Checks, Said, error, note, ok, warning
-from fbtasks.system.showing import count, size, span
+from fbtasks.system.showing import command_line, count, size, span
 
 SMALL_PAGE: Final = 4096
 SMALL_CACHE: Final = 1024
@@ -278,7 +278,8 @@ def _grants(engine: Engine) -> Iterator[Said]:
 def _indexes(engine: Engine) -> Iterator[Said]:
     yield ok("all indexes of the queue are active")
     for (name,) in engine.session.read("inactive_indexes"):
-        yield error(f"the index {name} is inactive", f'fbtasks sql --write "ALTER INDEX {name} ACTIVE"')
+        remedy = command_line("fbtasks sql --write {}", f"ALTER INDEX {name} ACTIVE")
+        yield error(f"the index {name} is inactive", remedy)
 
 
 def _statistics(engine: Engine) -> Iterator[Said]:

@@ -14,7 +14,7 @@ from fbtasks.queue import results, tasks
 from fbtasks.queue.operations.doctor.finding import Checks, Said, error, note, ok, warning
 from fbtasks.queue.operations.workers import Health, Look, unknown_names
 from fbtasks.states import State
-from fbtasks.system.showing import count, span
+from fbtasks.system.showing import command_line, count, span
 
 LONG: Final = 3600
 """Seconds for which a task may run."""
@@ -115,7 +115,7 @@ def _backlog(work: Work) -> Iterator[Said]:
         more = ready - before.get(queue, 0)
         if more > 0:
             said = f"queue {queue}: {count(ready, 'task')} wait, {more} more than {span(APART)} ago"
-            yield warning(f"{said} (fbtasks worker -A MODULE -Q {queue})")
+            yield warning(f"{said} ({command_line('fbtasks worker -A MODULE -Q {}', queue)})")
         elif ready > MOST:
             yield note(f"queue {queue}: more than {MOST} tasks wait; whether it grows is not counted")
 
