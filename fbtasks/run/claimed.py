@@ -111,6 +111,7 @@ class Run:
     def returned(self, part: Part, value: Any) -> RunResult:
         """The result of a call that returned *value*."""
         task, app, outcome = self.task, self._runner.app, Succeeded(keep=False)
+        unsendable: BaseException | None = None
         if isinstance(value, GeneratorType | AsyncGeneratorType):
             return self.not_run(part)
         if not task.options.ignore_result or part.claim.wanted:
@@ -121,8 +122,11 @@ class Run:
             except MemoryError:
                 raise
             except BaseException as error:  # noqa: BLE001  # the result's own code, which may exit
-                return self.failed(part, error, outside=True)
-            outcome = Succeeded(payload.content_type, payload.data)
+                unsendable = error  # which is no context of what hooks raise
+            else:
+                outcome = Succeeded(payload.content_type, payload.data)
+        if unsendable is not None:
+            return self.failed(part, unsendable, outside=True)
         self._runner.tell("on_success", task, part.request, value)
         return self.ended(part, outcome)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from fbtasks.errors import FBTasksError
 from fbtasks.run.claimed import Run, hooks_at
 from fbtasks.run.interrupts import Interrupts
-from fbtasks.run.invocation import ONCE, Note, Part, RunResult
+from fbtasks.run.invocation import ONCE, Calls, Note, Part, RunResult
 from fbtasks.run.observing import observed
 from fbtasks.tasks.call import Claim, Finished, Reason, Requeue
 from fbtasks.tasks.request import SILENT, Reports, Request, running
@@ -79,19 +79,25 @@ class Runner:
         if task is None:
             return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, transaction, note)
-        calls, error = run.invocation.calls(run), None
-        is_observed = self.app.middlewares.observe
+        calls = run.invocation.calls(run)
         # A stop that comes between two calls of the run is not lost.
         with self._interrupts.run(claim.id) if run.invocation.several else _NOTHING:
-            try:
-                part = next(calls)
-                while True:
-                    given = part.request, self._reports, claim.id, task
-                    with observed(self, *given) if is_observed else running(*given):
-                        value, error = await end_of(run, part)
-                        part = calls.send((value, error))
-            except StopIteration as end:
-                return _result(end, error)
+            part = _after(calls)
+            while isinstance(part, Part):
+                part = await self._call(run, part, calls, end_of)
+            return part
+
+    async def _call(
+        self, run: Run, part: Part, calls: Calls, end_of: Callable[[Run, Part], Awaitable[End]]
+    ) -> Part | RunResult:
+        """Makes one call. Returns the next one, or the result of the run."""
+        given = part.request, self._reports, run.claim.id, run.task
+        if not self.app.middlewares.observe:
+            with running(*given):
+                return _after(calls, await end_of(run, part))
+        with observed(self, *given) as told:
+            told.result = _after(calls, await end_of(run, part))
+        return told.result
 
     async def _end_of(self, run: Run, part: Part) -> End:
         """Makes one call. It waits for nothing."""
@@ -161,13 +167,12 @@ class Runner:
         run.started -= elapsed
         run.refused = True
         calls = (ONCE if run.invocation.several else run.invocation).calls(run)
-        try:
-            part = next(calls)
-            with observed(self, part.request, self._reports, claim.id, run.task):
-                calls.send((None, error))
-        except StopIteration as end:
-            return _result(end, error)
-        raise AssertionError
+        part = _after(calls)
+        if isinstance(part, Part):
+            with observed(self, part.request, self._reports, claim.id, run.task) as told:
+                told.result = part = _after(calls, (None, error))
+        assert isinstance(part, RunResult)
+        return part
 
     # Hooks
 
@@ -186,7 +191,13 @@ class Runner:
                 logger.exception("The %s hook of %s raised; the outcome stands.", end, request.task)
 
 
-def _result(end: StopIteration, error: BaseException | None) -> RunResult:
-    """The result with which the calls have ended, the last of which raised *error*."""
-    result: RunResult = end.value
-    return result if error is None else result._replace(raised=error)
+def _after(calls: Calls, end: End | None = None) -> Part | RunResult:
+    """Returns the next call of a run, after one with that *end*; or the result of the run.
+
+    That comes as a StopIteration, which is over here: it would be the context of all that hooks and middlewares raise.
+    """
+    try:
+        return next(calls) if end is None else calls.send(end)
+    except StopIteration as stop:
+        result: RunResult = stop.value
+    return result if end is None or end[1] is None else result._replace(raised=end[1])

@@ -253,6 +253,45 @@ def test_an_observer_that_raises_harms_nothing(app, caplog):
     assert current_request() is None
 
 
+def test_what_is_raised_behind_the_yield_has_nothing_of_the_run_as_its_context(app):
+    contexts = {}
+
+    def note(name):
+        try:
+            raise RuntimeError("the collector is away")
+        except RuntimeError as error:
+            contexts.setdefault(name, []).append(error.__context__)
+
+    @app.middleware
+    class Noting:
+        def observe_run(self, request):
+            note("begins")
+            yield
+            note("ends")
+
+    options = {
+        "max_retries": 1, "autoretry_for": (KeyError,), "default_retry_delay": 0,
+        **{hook: lambda *_, hook=hook: note(hook) for hook in ("on_success", "on_retry", "on_failure")},
+    }  # fmt: skip
+    returns = app.task(name="returns", **options)(lambda secret: secret)
+    sets = app.task(name="sets", **options)(lambda secret: {secret})
+    raises = app.task(name="raises", **options)(lambda secret: {}[secret])
+    refused = app.task(name="refused", transactional=True, bind=True, **options)(
+        lambda self, secret: self.connection.execute_immediate("ROLLBACK")
+    )
+    app.on_change("T", insert=True, name="fed", batch=None)(lambda change: None)
+    subscribe(app, "fed", id=1)
+    capture(app, inserts(2))
+    for task in (returns, raises, refused):
+        task.delay("4711")
+    drain(app)
+    with eager(app):
+        for task in (returns, raises, sets):
+            task.delay("4711")
+    assert contexts.keys() == {"begins", "ends", "on_success", "on_retry", "on_failure"}
+    assert {name: found for name, found in contexts.items() if any(found)} == {}
+
+
 class NoneOfBoth:
     pass
 
