@@ -140,6 +140,7 @@ class Run:
 
     def raised(self, part: Part, error: BaseException) -> RunResult:
         """The result of a call that raised *error*: another try, or the end."""
+        self._runner.let_pass(error)
         claim, policy, rng = part.claim, self.task.policy, self._runner.rng
         if isinstance(error, TaskStopped):
             return self.ended(part, Cancelled("stopped"))  # the worker that stopped it records why
@@ -183,6 +184,7 @@ class Run:
 
         *outside*: not in its own function, so that a traceback of one of this package's own errors would show nothing.
         """
+        self._runner.let_pass(error)
         failed = describe_exception(error)
         if outside and isinstance(error, FBTasksError):
             failed = replace(failed, traceback="")

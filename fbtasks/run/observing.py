@@ -55,7 +55,8 @@ class observed(running):  # noqa: N801  # as the class that it derives from
             self._runner.here(step, *values)
         except StopIteration:
             return False
-        except BaseException:  # SystemExit is no reason to run the task again
+        except BaseException as error:  # SystemExit is no reason to run the task again
+            self._runner.let_pass(error)
             text = "observe_run of the middleware %s raised; the outcome of %s stands."
             logger.exception(text, owner, self._request.task)
             return False

@@ -44,10 +44,15 @@ class Runner:
         *,
         eager: bool = False,
         reports: Reports = SILENT,
+        interruptible: bool = False,
     ) -> None:
-        """*reports*: who takes what tasks say of themselves, by the numbers of their claims."""
+        """*reports*: who takes what tasks say of themselves, by the numbers of their claims.
+
+        *interruptible*: it works for a program that a Ctrl-C is to end, not for a worker.
+        """
         self.app = app
         self.eager = eager
+        self._interruptible = interruptible
         self.rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
         self._reports = reports
         self._pid = os.getpid()
@@ -139,6 +144,19 @@ class Runner:
         except BaseException as error:  # noqa: BLE001
             return None, self._interrupts.meant(number, error)
 
+    def let_pass(self, error: BaseException) -> None:
+        """Raises *error* when it is no outcome, but ends the program that runs tasks itself: a Ctrl-C.
+
+        In eager mode, where a task is called as any function is, so are SystemExit and all that is no Exception.
+        """
+        if self.eager:
+            from asyncio import CancelledError  # of a coroutine it is one
+
+            if not isinstance(error, Exception | CancelledError):
+                raise error
+        elif self._interruptible and isinstance(error, KeyboardInterrupt):
+            raise error
+
     def _begin(self, run: Run) -> None:
         """Says that one of several calls begins, where it may be interrupted. Raises when they were stopped before."""
         if run.invocation.several:
@@ -187,7 +205,8 @@ class Runner:
         for hook in hooks_at(end, self.app, task):
             try:
                 self.here(hook, request, value)
-            except BaseException:  # SystemExit is no reason to run the task again
+            except BaseException as error:  # SystemExit is no reason to run the task again
+                self.let_pass(error)
                 logger.exception("The %s hook of %s raised; the outcome stands.", end, request.task)
 
 

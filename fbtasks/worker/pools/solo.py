@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class SoloExecutor(Executor):
     """Runs each claim inside ``submit``. All time limits are exceptions inside the task, in the main thread only."""
 
-    def __init__(self, app: FBTasks) -> None:
+    def __init__(self, app: FBTasks, *, interruptible: bool = False) -> None:
+        """*interruptible*: a Ctrl-C is for the program, and no outcome of the task that runs."""
         self._alarm = AlarmInterrupts()
         self._reports = RunReports(self._alarm.beat)
-        self._runner = Runner(app, interrupts=self._alarm, reports=self._reports)
+        self._runner = Runner(app, interrupts=self._alarm, reports=self._reports, interruptible=interruptible)
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[Finished] = []
