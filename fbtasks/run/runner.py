@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
@@ -33,7 +34,7 @@ _NOTHING: Final = nullcontext()
 class Runner:
     """Runs tasks of one app. It does not speak to the database.
 
-    The caller has the hooks of on_retry called when it is sure that the task is tried again.
+    Where :meth:`serve` does not, the caller has the hooks of on_retry called, when the task is sure to be tried again.
     """
 
     def __init__(
@@ -60,18 +61,26 @@ class Runner:
         for feature in () if eager else app.features.which("runs"):
             feature.runs()
 
+    def serve(self, run: Callable[P, RunResult], *args: P.args, **kwargs: P.kwargs) -> RunResult:
+        """Has *run* run a claim, and calls the on_retry hooks of what is tried again.
+
+        In a copy of the context: what the task sets in that, its hooks see, and no later task of this thread.
+        """
+        context = copy_context()
+        result = context.run(run, *args, **kwargs)
+        if result.retried:
+            context.run(self.tell_retried, result)
+        return result
+
     def run(self, claim: Claim, transaction: TaskTransaction | None = None, note: Note | None = None) -> RunResult:
         """Runs the task to its end, in *transaction* if it is transactional. A coroutine gets a loop of its own."""
-        try:
-            self._run(claim, transaction, note, self._end_of).send(None)  # which waits for nothing
-        except StopIteration as end:
-            result: RunResult = end.value
-            return result
-        raise AssertionError
+        return _made(self._run(claim, transaction, note, self._end_of, _apart))
 
     async def run_async(self, claim: Claim, note: Note | None = None) -> RunResult:
         """Runs a coroutine function to its end, inside a running event loop."""
-        return await self._run(claim, None, note, self._end_of_async)
+        from asyncio import create_task
+
+        return await self._run(claim, None, note, self._end_of_async, create_task)
 
     async def _run(
         self,
@@ -79,28 +88,31 @@ class Runner:
         transaction: TaskTransaction | None,
         note: Note | None,
         end_of: Callable[[Run, Part], Awaitable[End]],
+        apart: Callable[[Coroutine[Any, Any, Part | RunResult]], Awaitable[Part | RunResult]],
     ) -> RunResult:
         task = self.app.tasks.get(claim.name)
         if task is None:
             return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, transaction, note)
-        calls = run.invocation.calls(run)
+        calls, several = run.invocation.calls(run), run.invocation.several
         # A stop that comes between two calls of the run is not lost.
-        with self._interrupts.run(claim.id) if run.invocation.several else _NOTHING:
+        with self._interrupts.run(claim.id) if several else _NOTHING:
             part = _after(calls)
             while isinstance(part, Part):
-                part = await self._call(run, part, calls, end_of)
+                if several:
+                    part = await apart(self._call(run, part, calls, end_of))
+                elif self.app.middlewares.observe:
+                    part = await self._call(run, part, calls, end_of)
+                else:  # the plain run, without a coroutine of its own
+                    with running(part.request, self._reports, claim.id, task):
+                        part = _after(calls, await end_of(run, part))
             return part
 
     async def _call(
         self, run: Run, part: Part, calls: Calls, end_of: Callable[[Run, Part], Awaitable[End]]
     ) -> Part | RunResult:
         """Makes one call. Returns the next one, or the result of the run."""
-        given = part.request, self._reports, run.claim.id, run.task
-        if not self.app.middlewares.observe:
-            with running(*given):
-                return _after(calls, await end_of(run, part))
-        with observed(self, *given) as told:
+        with observed(self, part.request, self._reports, run.claim.id, run.task) as told:
             told.result = _after(calls, await end_of(run, part))
         return told.result
 
@@ -208,6 +220,21 @@ class Runner:
             except BaseException as error:  # SystemExit is no reason to run the task again
                 self.let_pass(error)
                 logger.exception("The %s hook of %s raised; the outcome stands.", end, request.task)
+
+
+def _made(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs *coroutine*, which waits for nothing. Returns its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError
+
+
+async def _apart(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs *coroutine* in a context of its own, as create_task does in an event loop."""
+    return copy_context().run(_made, coroutine)
 
 
 def _after(calls: Calls, end: End | None = None) -> Part | RunResult:

@@ -64,9 +64,7 @@ class SoloExecutor(Executor):
         self._alarm.limits = options.soft_time_limit, options.time_limit, options.heartbeat_timeout
         self.running = claim
         runner = self._transactional if options.transactional else self._runner
-        result = runner.run(claim)
-        self._runner.tell_retried(result)
-        finished = result.finished
+        finished = self._runner.serve(runner.run, claim).finished
         self.running = None
         for feature, data in self._reports.take(claim.id, ended=True):  # before, the worker is busy with the task
             self._said += [Said(part.id, part.claim_id, feature, data) for part in claim.parts]
