@@ -111,6 +111,7 @@ class Run:
     def returned(self, part: Part, value: Any) -> RunResult:
         """The result of a call that returned *value*."""
         task, app, outcome = self.task, self._runner.app, Succeeded(keep=False)
+        unsendable: BaseException | None = None
         if isinstance(value, GeneratorType | AsyncGeneratorType):
             return self.not_run(part)
         if not task.options.ignore_result or part.claim.wanted:
@@ -121,8 +122,11 @@ class Run:
             except MemoryError:
                 raise
             except BaseException as error:  # noqa: BLE001  # the result's own code, which may exit
-                return self.failed(part, error, outside=True)
-            outcome = Succeeded(payload.content_type, payload.data)
+                unsendable = error  # which is no context of what hooks raise
+            else:
+                outcome = Succeeded(payload.content_type, payload.data)
+        if unsendable is not None:
+            return self.failed(part, unsendable, outside=True)
         self._runner.tell("on_success", task, part.request, value)
         return self.ended(part, outcome)
 
@@ -136,6 +140,7 @@ class Run:
 
     def raised(self, part: Part, error: BaseException) -> RunResult:
         """The result of a call that raised *error*: another try, or the end."""
+        self._runner.let_pass(error)
         claim, policy, rng = part.claim, self.task.policy, self._runner.rng
         if isinstance(error, TaskStopped):
             return self.ended(part, Cancelled("stopped"))  # the worker that stopped it records why
@@ -179,6 +184,7 @@ class Run:
 
         *outside*: not in its own function, so that a traceback of one of this package's own errors would show nothing.
         """
+        self._runner.let_pass(error)
         failed = describe_exception(error)
         if outside and isinstance(error, FBTasksError):
             failed = replace(failed, traceback="")

@@ -84,8 +84,7 @@ def run_eagerly(app: FBTasks, call: Call, inputs: tuple[Input, ...] = ()) -> Eag
             max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), content_type=call.content_type,
             payload=call.payload, task_id=task_id, wanted=True, inputs=inputs,
         )  # fmt: skip
-        ended = runner.run(claim)
-        runner.tell_retried(ended)
+        ended = runner.serve(runner.run, claim)
         tries += 1
         match ended.finished.outcome:
             case Requeue(Reason.RETRY):

@@ -8,12 +8,13 @@ import random
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks.errors import FBTasksError
 from fbtasks.run.claimed import Run, hooks_at
 from fbtasks.run.interrupts import Interrupts
-from fbtasks.run.invocation import ONCE, Note, Part, RunResult
+from fbtasks.run.invocation import ONCE, Calls, Note, Part, RunResult
 from fbtasks.run.observing import observed
 from fbtasks.tasks.call import Claim, Finished, Reason, Requeue
 from fbtasks.tasks.request import SILENT, Reports, Request, running
@@ -33,7 +34,7 @@ _NOTHING: Final = nullcontext()
 class Runner:
     """Runs tasks of one app. It does not speak to the database.
 
-    The caller has the hooks of on_retry called when it is sure that the task is tried again.
+    Where :meth:`serve` does not, the caller has the hooks of on_retry called, when the task is sure to be tried again.
     """
 
     def __init__(
@@ -44,10 +45,15 @@ class Runner:
         *,
         eager: bool = False,
         reports: Reports = SILENT,
+        interruptible: bool = False,
     ) -> None:
-        """*reports*: who takes what tasks say of themselves, by the numbers of their claims."""
+        """*reports*: who takes what tasks say of themselves, by the numbers of their claims.
+
+        *interruptible*: it works for a program that a Ctrl-C is to end, not for a worker.
+        """
         self.app = app
         self.eager = eager
+        self._interruptible = interruptible
         self.rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
         self._reports = reports
         self._pid = os.getpid()
@@ -55,18 +61,26 @@ class Runner:
         for feature in () if eager else app.features.which("runs"):
             feature.runs()
 
+    def serve(self, run: Callable[P, RunResult], *args: P.args, **kwargs: P.kwargs) -> RunResult:
+        """Has *run* run a claim, and calls the on_retry hooks of what is tried again.
+
+        In a copy of the context: what the task sets in that, its hooks see, and no later task of this thread.
+        """
+        context = copy_context()
+        result = context.run(run, *args, **kwargs)
+        if result.retried:
+            context.run(self.tell_retried, result)
+        return result
+
     def run(self, claim: Claim, transaction: TaskTransaction | None = None, note: Note | None = None) -> RunResult:
         """Runs the task to its end, in *transaction* if it is transactional. A coroutine gets a loop of its own."""
-        try:
-            self._run(claim, transaction, note, self._end_of).send(None)  # which waits for nothing
-        except StopIteration as end:
-            result: RunResult = end.value
-            return result
-        raise AssertionError
+        return _made(self._run(claim, transaction, note, self._end_of, _apart))
 
     async def run_async(self, claim: Claim, note: Note | None = None) -> RunResult:
         """Runs a coroutine function to its end, inside a running event loop."""
-        return await self._run(claim, None, note, self._end_of_async)
+        from asyncio import create_task
+
+        return await self._run(claim, None, note, self._end_of_async, create_task)
 
     async def _run(
         self,
@@ -74,24 +88,33 @@ class Runner:
         transaction: TaskTransaction | None,
         note: Note | None,
         end_of: Callable[[Run, Part], Awaitable[End]],
+        apart: Callable[[Coroutine[Any, Any, Part | RunResult]], Awaitable[Part | RunResult]],
     ) -> RunResult:
         task = self.app.tasks.get(claim.name)
         if task is None:
             return RunResult(Finished(claim, Requeue(Reason.PARKED)))
         run = Run(self, claim, task, transaction, note)
-        calls, error = run.invocation.calls(run), None
-        is_observed = self.app.middlewares.observe
+        calls, several = run.invocation.calls(run), run.invocation.several
         # A stop that comes between two calls of the run is not lost.
-        with self._interrupts.run(claim.id) if run.invocation.several else _NOTHING:
-            try:
-                part = next(calls)
-                while True:
-                    given = part.request, self._reports, claim.id, task
-                    with observed(self, *given) if is_observed else running(*given):
-                        value, error = await end_of(run, part)
-                        part = calls.send((value, error))
-            except StopIteration as end:
-                return _result(end, error)
+        with self._interrupts.run(claim.id) if several else _NOTHING:
+            part = _after(calls)
+            while isinstance(part, Part):
+                if several:
+                    part = await apart(self._call(run, part, calls, end_of))
+                elif self.app.middlewares.observe:
+                    part = await self._call(run, part, calls, end_of)
+                else:  # the plain run, without a coroutine of its own
+                    with running(part.request, self._reports, claim.id, task):
+                        part = _after(calls, await end_of(run, part))
+            return part
+
+    async def _call(
+        self, run: Run, part: Part, calls: Calls, end_of: Callable[[Run, Part], Awaitable[End]]
+    ) -> Part | RunResult:
+        """Makes one call. Returns the next one, or the result of the run."""
+        with observed(self, part.request, self._reports, run.claim.id, run.task) as told:
+            told.result = _after(calls, await end_of(run, part))
+        return told.result
 
     async def _end_of(self, run: Run, part: Part) -> End:
         """Makes one call. It waits for nothing."""
@@ -133,6 +156,19 @@ class Runner:
         except BaseException as error:  # noqa: BLE001
             return None, self._interrupts.meant(number, error)
 
+    def let_pass(self, error: BaseException) -> None:
+        """Raises *error* when it is no outcome, but ends the program that runs tasks itself: a Ctrl-C.
+
+        In eager mode, where a task is called as any function is, so are SystemExit and all that is no Exception.
+        """
+        if self.eager:
+            from asyncio import CancelledError  # of a coroutine it is one
+
+            if not isinstance(error, Exception | CancelledError):
+                raise error
+        elif self._interruptible and isinstance(error, KeyboardInterrupt):
+            raise error
+
     def _begin(self, run: Run) -> None:
         """Says that one of several calls begins, where it may be interrupted. Raises when they were stopped before."""
         if run.invocation.several:
@@ -161,13 +197,12 @@ class Runner:
         run.started -= elapsed
         run.refused = True
         calls = (ONCE if run.invocation.several else run.invocation).calls(run)
-        try:
-            part = next(calls)
-            with observed(self, part.request, self._reports, claim.id, run.task):
-                calls.send((None, error))
-        except StopIteration as end:
-            return _result(end, error)
-        raise AssertionError
+        part = _after(calls)
+        if isinstance(part, Part):
+            with observed(self, part.request, self._reports, claim.id, run.task) as told:
+                told.result = part = _after(calls, (None, error))
+        assert isinstance(part, RunResult)
+        return part
 
     # Hooks
 
@@ -182,11 +217,33 @@ class Runner:
         for hook in hooks_at(end, self.app, task):
             try:
                 self.here(hook, request, value)
-            except BaseException:  # SystemExit is no reason to run the task again
+            except BaseException as error:  # SystemExit is no reason to run the task again
+                self.let_pass(error)
                 logger.exception("The %s hook of %s raised; the outcome stands.", end, request.task)
 
 
-def _result(end: StopIteration, error: BaseException | None) -> RunResult:
-    """The result with which the calls have ended, the last of which raised *error*."""
-    result: RunResult = end.value
-    return result if error is None else result._replace(raised=error)
+def _made(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs *coroutine*, which waits for nothing. Returns its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError
+
+
+async def _apart(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs *coroutine* in a context of its own, as create_task does in an event loop."""
+    return copy_context().run(_made, coroutine)
+
+
+def _after(calls: Calls, end: End | None = None) -> Part | RunResult:
+    """Returns the next call of a run, after one with that *end*; or the result of the run.
+
+    That comes as a StopIteration, which is over here: it would be the context of all that hooks and middlewares raise.
+    """
+    try:
+        return next(calls) if end is None else calls.send(end)
+    except StopIteration as stop:
+        result: RunResult = stop.value
+    return result if end is None or end[1] is None else result._replace(raised=end[1])

@@ -69,7 +69,8 @@ class TransactionalRunner:
             return RunResult(Finished(claim, RELEASED))
         except (DatabaseError, TaskDefinitionError) as error:
             self._disconnect()
-            return self._runner.refused(claim, error, clock.monotonic() - started)
+            refusal = error  # which is no context of what hooks and middlewares raise
+        return self._runner.refused(claim, refusal, clock.monotonic() - started)
 
     def _run(self, claim: Claim, session: Session, note: Note | None) -> RunResult:
         from fbtasks.firebird.driver.lent import task_transaction  # brings the driver, which other tasks can do without
@@ -82,7 +83,8 @@ class TransactionalRunner:
             except DatabaseUnavailable as error:
                 if not self._ended_alone(error):
                     raise
-                return self._runner.refused(claim, error)
+                refusal = error
+            return self._runner.refused(claim, refusal)
 
     def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, note: Note | None) -> RunResult:
         with transaction.lent():
@@ -120,11 +122,14 @@ class TransactionalRunner:
         """Commits the effects together with the outcome, or undoes them."""
         done = result.finished
         claim = done.claim
+        refusal: ConflictError | None = None
         try:
             stale = self._record(transaction, done)
         except ConflictError as error:
+            refusal = error
+        if refusal is not None:
             transaction.rollback()
-            return self._runner.refused(claim, error, done.elapsed)
+            return self._runner.refused(claim, refusal, done.elapsed)
         if stale is None:
             return result._replace(finished=done._replace(recorded=True))
         transaction.rollback()  # the effects belong to the claim that stands

@@ -125,8 +125,9 @@ class running:  # noqa: N801  # a function to its callers; a class costs a third
     ) -> None:
         self._current = Current(request, reports, number, task)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> running:
         self._token = _current.set(self._current)
+        return self
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)

@@ -124,8 +124,9 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
     As a worker it first brings in what the app defines: limits, queues, schedules, triggers and handlers of events.
     Events that were raised before are handled then; changes are noted from when their triggers are there, which
     ``app.migrate()`` makes as well, and on a server alone. What is scheduled for later stays; what another transaction
-    has locked is waited for. Outcomes are found as after any worker, with ``AsyncResult``. Raises
-    :class:`ForeignDatabaseError` for a restored or moved copy of a database.
+    has locked is waited for. Outcomes are found as after any worker, with ``AsyncResult``. A Ctrl-C ends it, and the
+    task that runs goes back to its queue. Raises :class:`ForeignDatabaseError` for a restored or moved copy of a
+    database.
     """
     options = WorkerOptions(
         name=f"drain-{os.getpid()}",
@@ -134,7 +135,7 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
         concurrency=1,
         burst=True,
     )
-    loop = Loop(app, SoloExecutor(app), options)
+    loop = Loop(app, SoloExecutor(app, interruptible=True), options)
     try:
         loop.start()
         with app.database.session() as session:

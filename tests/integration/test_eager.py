@@ -70,3 +70,46 @@ def test_parameters_may_have_any_name():
         group(shape.s(**named)).delay()[0],
     ]
     assert [result.get() for result in results] == [values] * len(results)
+
+
+def test_what_is_to_end_the_program_is_no_outcome():
+    """A Ctrl-C, sys.exit() and what a test framework raises, wherever it comes; not that a coroutine is cancelled."""
+    app = FBTasks("eager", always_eager=True)
+    places = {}
+
+    def leave(where):
+        if where in places:
+            raise places[where]
+
+    @app.middleware
+    class Leaves:
+        def observe_run(self, request):
+            leave("before")
+            yield
+            leave("behind")
+
+    class Unsendable:
+        def __json__(self):
+            leave("result")
+
+    @app.task(name="work", autoretry_for=(BaseException,), on_success=lambda *_: leave("hook"))
+    def work():
+        leave("task")
+        return Unsendable()
+
+    @app.task(name="coroutine", on_success=lambda *_: leave("hook"))
+    async def coroutine():
+        leave("task")
+
+    for end in (KeyboardInterrupt, SystemExit, type("Stop", (BaseException,), {})):
+        for where in ("before", "task", "result", "hook", "behind"):
+            places = {where: end}
+            with pytest.raises(end):
+                work.delay()
+        places = {"task": end}
+        with pytest.raises(end):
+            coroutine.delay()
+    places = {"task": asyncio.CancelledError}
+    assert coroutine.delay().status == "FAILURE"
+    places = {"before": ValueError, "hook": ValueError, "behind": ValueError}
+    assert coroutine.delay().successful()

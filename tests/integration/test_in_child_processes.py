@@ -27,6 +27,14 @@ SOURCE = """
         await asyncio.sleep(0.01)
         return bound.get() == current_request().id
 
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+
+    @app.task
+    def sets(): tenant.set("a customer")
+
+    @app.task
+    def reads(): return tenant.get()
+
     @app.task(bind=True)
     def snoozes(self): self.snooze(7)
 
@@ -62,7 +70,7 @@ SOURCE = """
         self.heartbeat()
         await asyncio.sleep(60)
 """
-SHORT = ["plain", "coroutine", "snoozes", "snoozes_too", "falls", "falls_too"]
+SHORT = ["plain", "coroutine", "sets", "reads", "snoozes", "snoozes_too", "falls", "falls_too"]
 LONG = ["works", "hangs", "waits"]
 
 
@@ -84,13 +92,13 @@ def test_what_a_task_does_in_a_child_process_reaches_its_worker(pool, project, m
             assert executor.submit(claims) == []
             wait_for(lambda names=names: collect() >= {*names})
     outcomes = {name: each.outcome for name, each in ended.items()}
-    for name, result in (("plain", "true"), ("coroutine", "true"), ("works", '"done"')):
+    for name, result in (("plain", "true"), ("coroutine", "true"), ("reads", '"nobody"'), ("works", '"done"')):
         assert outcomes[name] == Succeeded("application/json", b'["around",%b]' % result.encode())
     assert outcomes["snoozes"] == Requeue(Reason.SNOOZE, 7)
     assert outcomes["snoozes_too"] == Requeue(Reason.SNOOZE, 7.5)
     assert reason_of(outcomes["falls"]) is reason_of(outcomes["falls_too"]) is Reason.RETRY
     noted = sorted((project.folder / "noted").read_text().splitlines())
-    assert noted == ["proj.falls 0 OSError 5", "proj.falls_too 0 OSError 6"]
+    assert noted == ["proj.falls 0 OSError 7", "proj.falls_too 0 OSError 8"]
     hangs, waits = ended["hangs"], ended["waits"]
     assert isinstance(hangs.outcome, Failed)
     assert hangs.outcome.error_type == "fbtasks.errors.HeartbeatTimeout"

@@ -1,6 +1,8 @@
 """Middleware: around the enqueueing of calls and the runs of tasks, in every way in which both happen."""
 
 import asyncio
+from collections import Counter
+from contextvars import ContextVar
 from dataclasses import replace
 
 import pytest
@@ -251,6 +253,88 @@ def test_an_observer_that_raises_harms_nothing(app, caplog):
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert said == ["observe_run of the middleware Raising raised; the outcome of t stands."] * 2
     assert current_request() is None
+
+
+def test_what_is_raised_behind_the_yield_has_nothing_of_the_run_as_its_context(app):
+    contexts = {}
+
+    def note(name):
+        try:
+            raise RuntimeError("the collector is away")
+        except RuntimeError as error:
+            contexts.setdefault(name, []).append(error.__context__)
+
+    @app.middleware
+    class Noting:
+        def observe_run(self, request):
+            note("begins")
+            yield
+            note("ends")
+
+    options = {
+        "max_retries": 1, "autoretry_for": (KeyError,), "default_retry_delay": 0,
+        **{hook: lambda *_, hook=hook: note(hook) for hook in ("on_success", "on_retry", "on_failure")},
+    }  # fmt: skip
+    returns = app.task(name="returns", **options)(lambda secret: secret)
+    sets = app.task(name="sets", **options)(lambda secret: {secret})
+    raises = app.task(name="raises", **options)(lambda secret: {}[secret])
+    refused = app.task(name="refused", transactional=True, bind=True, **options)(
+        lambda self, secret: self.connection.execute_immediate("ROLLBACK")
+    )
+    app.on_change("T", insert=True, name="fed", batch=None)(lambda change: None)
+    subscribe(app, "fed", id=1)
+    capture(app, inserts(2))
+    for task in (returns, raises, refused):
+        task.delay("4711")
+    drain(app)
+    with eager(app):
+        for task in (returns, raises, sets):
+            task.delay("4711")
+    assert contexts.keys() == {"begins", "ends", "on_success", "on_retry", "on_failure"}
+    assert {name: found for name, found in contexts.items() if any(found)} == {}
+
+
+def test_what_a_run_sets_in_its_context_no_other_run_sees(app):
+    tenant = ContextVar("tenant", default="nobody")
+    seen = []
+
+    def work(what):
+        seen.append(tenant.get())
+        tenant.set(f"the tenant of {what}")
+
+    def hook(request, _):
+        seen.append(tenant.get())
+
+    async def coroutine():
+        work("a coroutine")
+
+    def falls():
+        work("falls")
+        raise KeyError
+
+    retried = {"max_retries": 1, "autoretry_for": (KeyError,), "default_retry_delay": 0}
+    tasks = [
+        app.task(name="plain", on_success=hook)(lambda: work("plain")),
+        app.task(name="coroutine")(coroutine),
+        app.task(name="falls", on_retry=hook, **retried)(falls),
+        app.task(name="transactional", transactional=True)(lambda: work("transactional")),
+        app.task(name="batch", batch=1, wait=0.01, ignore_result=True)(lambda requests: work("batch")),
+    ]
+    app.on_change("T", insert=True, name="fed", batch=None)(lambda change: work(change.new["N"]))
+    subscribe(app, "fed", id=1)
+    capture(app, inserts(2))
+    for task in tasks:
+        task.delay()
+    drain(app)
+    with eager(app):
+        for task in tasks[:3]:
+            task.delay()
+    assert Counter(seen) == {
+        "nobody": 8 + 4,  # of each call, one of which is tried again; the latter in eager mode
+        "the tenant of plain": 2,  # as its hook sees it
+        "the tenant of falls": 2,
+    }
+    assert tenant.get() == "nobody"
 
 
 class NoneOfBoth:

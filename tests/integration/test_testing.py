@@ -177,6 +177,24 @@ def test_a_run_that_uses_no_fixture_imports_next_to_nothing():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_ctrl_c_ends_drain_and_is_no_outcome_of_the_task(app, transactional):
+    raised = [SystemExit, KeyboardInterrupt]
+
+    @app.task(name="work", transactional=transactional)
+    def work():
+        raise raised[-1]
+
+    result = work.delay()
+    with pytest.raises(KeyboardInterrupt):
+        drain(app)
+    assert result.status == "PENDING"
+    assert one(app, "SELECT TRY_COUNT FROM QUEUE_TASK") == 0
+    raised.pop()
+    drain(app)  # as in a worker
+    assert result.status == "FAILURE"
+
+
 def test_drain_registers_the_handlers_of_events(app):
     """Also of one that was raised before."""
     told = []

@@ -34,17 +34,9 @@ class FedInvocation(Invocation):
 
     def calls(self, run: Run) -> Calls:
         """One call after the other. Of a transactional task those before a failed one are kept."""
-        try:
-            given, kwargs, _ = load(self._task.app, run.claim)
-            if kwargs:
-                raise SerializationError(
-                    f"the task {self._task.name!r} takes changes or events, and no argument {next(iter(kwargs))!r}."
-                )
-            fed = FedRun(self._task.name, self._subscription, run.claim, given)
-        except MemoryError:
-            raise
-        except BaseException as error:  # noqa: BLE001  # as of other arguments
-            return run.failed(run.part(run.claim), error, outside=True)
+        fed = self._fed(run.claim)
+        if isinstance(fed, BaseException):
+            return run.failed(run.part(run.claim), fed, outside=True)
         if run.transaction is not None and isinstance(self._subscription.source, ChangeSource):
             run.transaction.execute("silence", self._task.name.encode())  # it does not hear of its own changes
         whole = run.part(run.claim, fed.arguments)
@@ -66,6 +58,20 @@ class FedInvocation(Invocation):
                 finished = failed.finished._replace(claim=run.claim, outcome=outcome)
                 return failed._replace(finished=finished, done=0 if stopped else number)
         return run.returned(whole, None)
+
+    def _fed(self, claim: Claim) -> FedRun | BaseException:
+        """Returns the calls that are made of *claim*, or why it cannot be read."""
+        try:
+            given, kwargs, _ = load(self._task.app, claim)
+            if kwargs:
+                raise SerializationError(
+                    f"the task {self._task.name!r} takes changes or events, and no argument {next(iter(kwargs))!r}."
+                )
+            return FedRun(self._task.name, self._subscription, claim, given)
+        except MemoryError:
+            raise
+        except BaseException as error:  # noqa: BLE001  # as of other arguments
+            return error
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
         """Returns the arguments for all members together; what cannot be read is left out."""

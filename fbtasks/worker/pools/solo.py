@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class SoloExecutor(Executor):
     """Runs each claim inside ``submit``. All time limits are exceptions inside the task, in the main thread only."""
 
-    def __init__(self, app: FBTasks) -> None:
+    def __init__(self, app: FBTasks, *, interruptible: bool = False) -> None:
+        """*interruptible*: a Ctrl-C is for the program, and no outcome of the task that runs."""
         self._alarm = AlarmInterrupts()
         self._reports = RunReports(self._alarm.beat)
-        self._runner = Runner(app, interrupts=self._alarm, reports=self._reports)
+        self._runner = Runner(app, interrupts=self._alarm, reports=self._reports, interruptible=interruptible)
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[Finished] = []
@@ -63,9 +64,7 @@ class SoloExecutor(Executor):
         self._alarm.limits = options.soft_time_limit, options.time_limit, options.heartbeat_timeout
         self.running = claim
         runner = self._transactional if options.transactional else self._runner
-        result = runner.run(claim)
-        self._runner.tell_retried(result)
-        finished = result.finished
+        finished = self._runner.serve(runner.run, claim).finished
         self.running = None
         for feature, data in self._reports.take(claim.id, ended=True):  # before, the worker is busy with the task
             self._said += [Said(part.id, part.claim_id, feature, data) for part in claim.parts]

@@ -72,10 +72,10 @@ class LoopServer(ThreadServer):
         with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
             if task is not None and task.is_async and not task.options.transactional:
                 result = await self.runner.run_async(claim, self.notes[slot])
+                if result.retried:
+                    await self._in_thread(partial(self.runner.tell_retried, result))
             else:
-                result = await self._in_thread(partial(self.run, slot, claim))
-            if result.retried:
-                await self._in_thread(partial(self.runner.tell_retried, result))
+                result = await self._in_thread(partial(self.runner.serve, self.run, slot, claim))
             self._link.end(slot, result)
         self._free.put_nowait(slot)
 

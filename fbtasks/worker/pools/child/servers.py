@@ -59,9 +59,7 @@ class Server:
         with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
             while (claim := receive_task(link.tasks, wait=True)) is not None:
                 link.status.begin(slot, claim.id)
-                result = self.run(slot, claim)
-                self.runner.tell_retried(result)
-                link.end(slot, result)
+                link.end(slot, self.runner.serve(self.run, slot, claim))
             link.check()
 
     def run(self, slot: int, claim: Claim) -> RunResult:
