@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fbtasks import FBTasks
-from fbtasks.database.migrate import adopt, check_identity
+from fbtasks.database.migrate import adopt
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.queue.results import Filter, call_of, listing
@@ -138,9 +138,6 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
     loop = Loop(app, SoloExecutor(app, interruptible=True), options)
     try:
         loop.start()
-        with app.database.session() as session:
-            check_identity(session)
-        loop.open()
         loop.run(listen=False)
     finally:
         loop.close()

@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fbtasks import timing as clock
-from fbtasks.database.database import SHUT_DOWN_LOOK
-from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
+from fbtasks.database.migrate import check_identity
+from fbtasks.database.starting import when_it_is_there
+from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
@@ -84,34 +85,44 @@ class Loop:
     # Its start, and what is asked of it from outside
 
     def start(self) -> bool:
-        """Starts the executor, which becomes ready while this process connects, and creates a queue that is missing.
+        """Starts the executor, which becomes ready while this process opens its database.
 
-        While the database is shut down for maintenance it waits until that is online. Returns False when the worker is
-        to end meanwhile.
+        While the server is away, or the database is shut down for maintenance, it waits, but in a burst. Returns False
+        when the worker is to end meanwhile.
         """
         self._executor.start()
-        while True:
-            try:
-                self._app.database.make_ready()
-            except DatabaseShutDown as error:
-                self.connection.say_shut_down(error)
-            else:
-                return True
-            if self.drain.begun:
-                return False
-            self._waker.wait(SHUT_DOWN_LOOK)
+        if self._options.burst:
+            self.open()
+            return True
+        return when_it_is_there(
+            self._app.database, self.open, who="This worker", say=logger.warning, wait=self._wait_to_start
+        )
+
+    def _wait_to_start(self, seconds: float) -> bool:
+        self._waker.wait(seconds)
+        return not self.drain.begun
 
     def open(self) -> None:
-        """Connects, brings in what the app says and what the duties need, and registers the worker."""
+        """Connects, brings in what the app says and what the duties need, and registers the worker.
+
+        Creates a queue that is missing. Raises :class:`ForeignDatabaseError` before anything is claimed when the
+        database is a copy.
+        """
+        self._app.database.make_ready()
         session = self.connection.open()
-        for feature in self._app.features:
-            for line in feature.begin(session):
-                logger.info("%s", line)
-        names = [name for name in self._app.tasks if not is_hook(name)]
-        tasks.set_on_failure(session, {name: hook_name(name) in self._app.tasks for name in names})
-        self._duties.begin(session)
-        self._register(session)
-        self.lease.look_for_namesakes(session)
+        try:
+            check_identity(session)
+            for feature in self._app.features:
+                for line in feature.begin(session):
+                    logger.info("%s", line)
+            names = [name for name in self._app.tasks if not is_hook(name)]
+            tasks.set_on_failure(session, {name: hook_name(name) in self._app.tasks for name in names})
+            self._duties.begin(session)
+            self._register(session)
+            self.lease.look_for_namesakes(session)
+        except DatabaseError:
+            self.connection.close()
+            raise
 
     def _register(self, session: Session) -> None:
         self.lease.register(session)

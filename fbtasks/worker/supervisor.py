@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from fbtasks import timing as clock
-from fbtasks.database.migrate import check_identity
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.worker.heartbeat_process import HeartbeatProcess
 from fbtasks.worker.logs import finish
@@ -57,9 +56,6 @@ def work(
         signals.hear()
         if not loop.start():
             return
-        with app.database.session() as session:
-            check_identity(session)
-        loop.open()
         if solo is not None:
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
             heartbeats = HeartbeatProcess(app.settings, loop.lease, app.database.known.mark)

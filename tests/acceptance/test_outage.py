@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import socket
 import subprocess
 import threading
 import time
@@ -103,6 +104,49 @@ def test_a_worker_outlives_a_server_that_is_away(project, producer, proxy, wait_
     assert waiting.get(timeout=30) == 2
     assert ran(project) == Counter([1, 2])
     assert "is back" in project.logs()
+
+
+@pytest.mark.parametrize("pool", ["processes", "solo"])
+def test_a_worker_that_starts_before_its_server_begins_when_that_is_there(project, producer, proxy, wait_for, pool):
+    task = producer.send_task("proj.note", (1,))
+    proxy.refuse(True)
+    worker = project.worker("-c", "1", "-P", pool)
+    wait_for(lambda: proxy.refused > 3)
+    assert project.logs().count("cannot be reached") == project.logs().count("This worker waits for that") == 1
+    proxy.cut_after(2000)  # while it registers
+    proxy.refuse(False)
+    assert task.get(timeout=30) == 1
+    assert proxy.cuts == 1
+    assert "The database is there after" in project.logs()
+    worker.terminate()
+    assert worker.wait(30) == 0
+    assert "Traceback" not in project.logs()
+
+
+def test_a_worker_does_not_wait_for_what_a_server_refuses(project, producer, proxy):
+    wrong_password = re.sub("//[^/@]+@", "//SYSDBA:wrong@", proxy.url)
+    wrong_file = f"{proxy.url.rpartition('//')[0]}//nosuch/x.fdb"
+    for url, said in {wrong_password: "does not accept this user", wrong_file: "cannot be opened"}.items():
+        project.env["FBTASKS_URL"] = url
+        ended = project.run("worker", "-A", "proj", check=False)
+        assert (ended.returncode, said in ended.stderr, "waits" in ended.stderr) == (1, True, False), ended.stderr
+
+
+def test_a_worker_waits_where_no_server_listens_until_it_is_told_to_end(project, wait_for):
+    project.write(SOURCE)
+    with socket.socket() as nobody:  # bound and not listening
+        nobody.bind(("127.0.0.1", 0))
+        project.env["FBTASKS_URL"] = f"firebird://ann:secret@127.0.0.1:{nobody.getsockname()[1]}//srv/x.fdb"
+        worker = project.worker("-c", "1")
+        wait_for(lambda: "cannot be reached ([Errno 111] Connection refused)" in project.logs())
+        burst = project.run("worker", "-A", "proj", "--burst", check=False)
+        assert (burst.returncode, "cannot be reached" in burst.stderr, "waits" in burst.stderr) == (1, True, False)
+        worker.terminate()
+        assert worker.wait(30) == 0
+    assert project.logs().count("This worker waits for that, and tries again every few seconds.") == 1
+    project.env["FBTASKS_URL"] = "firebird://nosuch.invalid/x.fdb"
+    ended = project.run("worker", "-A", "proj", check=False)
+    assert (ended.returncode, "A file on this machine has a third slash" in ended.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("pool", ["processes", "solo"])

@@ -38,7 +38,6 @@ def test_a_worker_that_is_asked_to_end_before_its_database_is_ready_registers_an
     loop = Loop(app, SoloExecutor(app), options)
     loop.drain.begin()
     assert loop.start()
-    loop.open()
     assert loop.lease.worker_id
     loop.run()
     loop.close()

@@ -151,12 +151,7 @@ class Fleet:
         expected = worker.fate is not None or own
         if worker.fate == "SIGTERM" and code not in (0, -signal.SIGTERM) and not (own and code == -signal.SIGKILL):
             expected = False
-        text = worker.log.read_text(errors="replace")
-        if code == 1 and "is ready" not in text and "cannot be reached" in text:
-            expected = (
-                True  # its connection was cut while it started: it says so and ends, for others to start it again
-            )
-        log = () if expected else tuple(text.splitlines()[-15:])
+        log = () if expected else tuple(worker.log.read_text(errors="replace").splitlines()[-15:])
         self.ledger.write(
             "worker", what="ended", name=worker.name, target=worker.pid, code=code, asked=worker.fate, own=own,
             expected=expected, log=log,

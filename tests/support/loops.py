@@ -15,7 +15,6 @@ def opened(app, executor=None, **given):
     loop = Loop(app, executor or SoloExecutor(app), WorkerOptions(**options))
     try:
         loop.start()
-        loop.open()
         yield loop
     finally:
         loop.close()

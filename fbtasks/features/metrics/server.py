@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
@@ -24,10 +25,15 @@ _MOST: Final = 32
 
 
 class Server(ThreadingMixIn, TCPServer):
-    """Listens from when it is made; what comes is answered by :meth:`serve_forever`, each request in a thread."""
+    """Listens from when it is made; what comes is answered by :meth:`serve_forever`, each request in a thread.
+
+    Where there are too many connections, one that has not asked yet makes room for the next: a probe that finds no room
+    would have the worker restarted.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
+    request_queue_size = 4 * _MOST
 
     def __init__(
         self,
@@ -43,7 +49,10 @@ class Server(ThreadingMixIn, TCPServer):
         """
         self.registry = registry
         self.probes = probes or {}
-        self._free = threading.BoundedSemaphore(_MOST)
+        self._lock = threading.Lock()
+        self._open = 0
+        self._silent: dict[Any, None] = {}
+        """Connections that have asked for nothing yet, the oldest first."""
         try:
             self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             super().__init__((host, port), _Handler)
@@ -57,8 +66,22 @@ class Server(ThreadingMixIn, TCPServer):
         self.url = f"http://{shown}:{self.server_address[1]}/metrics"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers in a thread, or hangs up where there are too many."""
-        if self._free.acquire(blocking=False):
+        """Answers in a thread, and hangs up the oldest connection that is silent, where there are too many.
+
+        Hangs up this one when all others have asked, and wait for their answers.
+        """
+        with self._lock:
+            is_full = self._open >= _MOST
+            oldest = next(iter(self._silent), None) if is_full else None
+            has_room = not is_full or oldest is not None
+            if has_room:
+                self._silent.pop(oldest, None)
+                self._silent[request] = None
+                self._open += 1
+        if oldest is not None:
+            with suppress(OSError):  # it has ended meanwhile
+                oldest.shutdown(socket.SHUT_RDWR)  # which its thread reads as the end
+        if has_room:
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -68,7 +91,14 @@ class Server(ThreadingMixIn, TCPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._lock:
+                self._silent.pop(request, None)
+                self._open -= 1
+
+    def asks(self, request: Any) -> None:
+        """Notes that a connection has asked, and is not to be hung up."""
+        with self._lock:
+            self._silent.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Logs what a request has raised. A client may go away at any time."""
@@ -85,6 +115,7 @@ class _Handler(MetricsHandler):
         self.registry = self.server.registry
 
     def do_GET(self) -> None:  # noqa: N802  # as http.server calls it
+        self.server.asks(self.request)
         path = urlsplit(self.path).path
         if path == "/metrics":
             super().do_GET()

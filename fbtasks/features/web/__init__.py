@@ -71,8 +71,9 @@ def dashboard(
     """
     with needs_extra():
         from fbtasks.features.web.app import Dashboard, Options
+        from fbtasks.features.web.redaction import REDACTED
         from fbtasks.features.web.security import Seal
-        from fbtasks.features.web.showing import REDACTED, Arguments
+        from fbtasks.features.web.showing import Arguments
     app.features["web"]  # which raises where the app was made without it
     if not checks.is_function(authorize) or iscoroutinefunction(authorize):
         raise ConfigurationError(
@@ -94,7 +95,7 @@ def dashboard(
         authorize=authorize,
         read_only=checks.flag("read_only", read_only),
         links=dict(links),
-        arguments=Arguments(app, [word.lower() for word in words], hidden=arguments == "hidden"),
+        arguments=Arguments(app, words, hidden=arguments == "hidden"),
         seal=Seal(secret),
     )
     return Dashboard(app, options)

@@ -7,7 +7,10 @@ import signal
 import socket
 import sys
 import webbrowser
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from threading import Event
 from typing import Any
 
 import click
@@ -15,6 +18,7 @@ import click
 from fbtasks import FBTasks
 from fbtasks.cli.options import DatabaseArgs, with_database
 from fbtasks.cli.output import say
+from fbtasks.database.starting import when_it_is_there
 from fbtasks.errors import ConfigurationError, SchemaError
 from fbtasks.features.web import dashboard, needs_extra
 from fbtasks.system.threads import answering
@@ -71,11 +75,17 @@ def serve(
     from waitress import create_server
 
     from fbtasks.features.web.app import LARGEST_FORM
+    from fbtasks.features.web.redaction import REDACTED
     from fbtasks.features.web.security import Login
-    from fbtasks.features.web.showing import REDACTED
 
     login = Login(host, user_header=user_header, proxies=trust_proxy)
-    app.database.make_ready(create=False)
+    when_it_is_there(
+        app.database,
+        partial(app.database.make_ready, create=False),
+        who="The dashboard",
+        say=partial(say, err=True),
+        wait=lambda seconds: not Event().wait(seconds),  # the signals that end it raise
+    )
     if all(feature.name != "web" for feature in app.database.features):
         raise SchemaError(
             "the database has no tables for a dashboard yet: a worker of this release makes them when it starts, or "

@@ -11,6 +11,7 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
+from fbtasks.features.web.redaction import LARGEST, MARK, Redaction
 from fbtasks.features.web.store import AuditRow, Try
 from fbtasks.sheet import Called, Private
 from fbtasks.system.showing import CUT, failure, shorten, size
@@ -21,31 +22,10 @@ if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.tasks.definition import Task
 
-REDACTED: Final = ("password", "passwd", "secret", "token", "api_key", "apikey", "authorization", "credential")
-"""Words in the names of arguments whose values are not shown."""
-MARK: Final = "(not shown)"
 MOST: Final = 65_536
 """Characters of a value that are shown."""
-LARGEST: Final = 1 << 20
-"""Bytes of a payload that is read to be shown."""
-DEEPEST: Final = 300
-"""Lists and dicts in each other that are shown: more than Python can enqueue, and fewer than it can follow."""
-
 SEARCH: Final = "tasks "
 """What the audit has before the line of a search."""
-_NAMED: Final = r"""(?xi)
-    ((?: %s ) (?! [\w.]{0,40} (?: error | exception ) \b ) [\w.-]{0,40} \\? ["']? \s{0,9} [:=]{1,2} \s{0,9} )
-    (?: (?: bearer | basic ) \s{1,9} )?
-    (?: \\" (?: [^"\\] | \\[^"] )*+ (?: \\" )?
-      | [a-z]{0,2} (?: " (?: [^"\\] | \\. )*+ "? | ' (?: [^'\\] | \\. )*+ '? )
-      | [\[({] .*
-      | [^\s,;&)\]}]+ )"""
-"""A name with one of some words in it, and the value behind it: ``password=x``, ``"api_token": "x y"``.
-
-A class of errors is no such name. A text ends with its quote, a list or a dict with its line, else the value with its
-word.
-"""
-
 POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -61,12 +41,11 @@ class Arguments:
     """What is shown of what tasks are called with, return, write and raise."""
 
     def __init__(self, app: FBTasks, redact: Collection[str], *, hidden: bool) -> None:
-        """*hidden*: none of it is. *redact*: words, in small letters, in the names of what is secret."""
+        """*hidden*: none of it is. *redact*: words in the names of what is secret."""
         self._app = app
-        self._redact = redact
+        self._redaction = Redaction(redact)
         self.hidden = hidden
         """Whether none of it is."""
-        self._named = re.compile(_NAMED % "|".join(map(re.escape, redact)))
 
     # A page
 
@@ -95,7 +74,7 @@ class Arguments:
         """Returns a text that a task has written, or an error has, as readers see it."""
         if text and self.hidden:
             return MARK
-        return self._named.sub(rf"\1{MARK}", text) if text and self.is_secret(text) else text
+        return self._redaction.text(text) if text else text
 
     def hides_call(self, call: Called) -> bool:
         """Whether not all of *call* is shown."""
@@ -108,7 +87,7 @@ class Arguments:
         if self.hidden or call.args is None or call.kwargs is None:
             return f"{call.task}(...)"
         values = [
-            MARK if self.is_secret(name) else f"{self._without_secrets(value)!r}" for name, value in self._given(call)
+            MARK if self.is_secret(name) else f"{self._redaction.value(value)!r}" for name, value in self._given(call)
         ]
         names = ["" for _ in call.args] + [f"{name}=" for name in call.kwargs]
         return f"{call.task}({', '.join(map(''.join, zip(names, values, strict=True)))})"
@@ -139,7 +118,7 @@ class Arguments:
         if body is None:
             return {}
         found = named((body[0], body[1]), self._app.known_task(task))
-        told = [(name, MARK if self.is_secret(name) else self._without_secrets(value)) for name, value in found]
+        told = [(name, MARK if self.is_secret(name) else self._redaction.value(value)) for name, value in found]
         return dict(told) | {str(at): value for at, (_, value) in enumerate(told[: len(body[0])])}
 
     def _body(self, payload: Payload) -> list[Any] | None:
@@ -150,11 +129,11 @@ class Arguments:
 
     def is_secret(self, name: str) -> bool:
         """Whether a name has one of the words: the value of an argument, or of a key in one, is not shown then."""
-        return any(word in name.lower() for word in self._redact)
+        return self._redaction.is_secret(name)
 
     def hides(self, name: str, value: Any) -> bool:
         """Whether an argument, or a part of it, is not to be shown."""
-        return self.hidden or self.is_secret(name) or self._without_secrets(value) != value
+        return self.hidden or self.is_secret(name) or self._redaction.value(value) != value
 
     def _read(self, payload: Payload) -> tuple[Any] | None:
         if self.hidden or payload.content_type != JSON_TYPE or len(payload.data) > LARGEST:
@@ -170,19 +149,7 @@ class Arguments:
     def _text(self, name: str, value: Any) -> str:
         if self.is_secret(name):
             return MARK
-        return shorten(json.dumps(self._without_secrets(value), ensure_ascii=False, indent=2), MOST, CUT)
-
-    def _without_secrets(self, value: Any, levels: int = DEEPEST) -> Any:
-        if not levels:
-            return "(nested too deep to be shown)"
-        if isinstance(value, list):
-            return [self._without_secrets(each, levels - 1) for each in value]
-        if isinstance(value, dict):
-            return {
-                key: MARK if self.is_secret(key) else self._without_secrets(each, levels - 1)
-                for key, each in value.items()
-            }
-        return value
+        return shorten(json.dumps(self._redaction.value(value), ensure_ascii=False, indent=2), MOST, CUT)
 
 
 def named(call: tuple[Sequence[Any], Mapping[str, Any]], task: Task[..., Any] | None) -> list[tuple[str, Any]]:

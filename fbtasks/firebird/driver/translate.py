@@ -190,9 +190,14 @@ def shut_down(url: DatabaseURL | None) -> DatabaseShutDown:
     )
 
 
+def _may_be_path(error: OSError, url: DatabaseURL) -> bool:
+    """Whether nobody knows the host of *url*, which names no user: it may be the first folder of a path."""
+    return url.user is None and isinstance(error, socket.gaierror)
+
+
 def _advice(error: OSError, url: DatabaseURL | None) -> str:
     advice = "Check host, port and server."
-    if url is None or url.user is not None or not isinstance(error, socket.gaierror):
+    if url is None or not _may_be_path(error, url):
         return advice
     file = DatabaseURL(f"/{url.host}/{url.database}", options=url.options)
     return f"{advice} A file on this machine has a third slash: {file}"
@@ -232,6 +237,19 @@ def connection_was_killed(error: BaseException | None) -> bool:
 def connection_was_lost(error: BaseException | None) -> bool:
     """Whether *error*, or what led to it, says that the connection to a server was lost: no disk is full, for one."""
     return _has(error, _CUT)
+
+
+def server_is_away(error: BaseException, url: DatabaseURL) -> bool:
+    """Whether *error* says that the server of *url* cannot be reached, or does not answer any more.
+
+    Not where it has answered, and refuses something; nor where the host of *url* is most likely part of a path.
+    """
+    if url.embedded or not isinstance(error, DatabaseUnavailable):
+        return False
+    cause = error.__cause__
+    if isinstance(cause, OSError):
+        return not _may_be_path(cause, url)
+    return _has(error, _NETWORK | _LOGIN_BROKEN)
 
 
 def was_shut_down(error: BaseException) -> bool:

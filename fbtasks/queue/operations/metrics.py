@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from fbtasks.queue.operations.overview import Overview
+from fbtasks.queue.results import QueueRow
 from fbtasks.states import State
 from fbtasks.tasks.call import WorkerRow
 
@@ -27,8 +28,13 @@ class Family(NamedTuple):
 
 
 def families(found: Overview) -> Iterator[Family]:
-    """Returns the metrics of an overview whose counters are those since the queue was made."""
-    queues, counters = found.queues, [row for row in found.counters if row.queue]
+    """Returns the metrics of an overview whose counters are those since the queue was made.
+
+    A queue of which there are counters alone has gauges of 0: one that vanished would raise no alert.
+    """
+    counters = [row for row in found.counters if row.queue]
+    rows = {row.queue: QueueRow(queue=row.queue) for row in counters} | {row.queue: row for row in found.queues}
+    queues = [rows[name] for name in sorted(rows)]
     states = Counter(map(_state, found.workers))
     yield Family(
         "fbtasks_queue_tasks",

@@ -101,6 +101,17 @@ def test_tasks_outcomes_and_workers(app, scraped):
 
 
 @pytest.mark.emptied
+def test_a_queue_without_tasks_and_workers_has_its_gauges(app, scraped):
+    app.task(name="works", queue="mail")(lambda: 1).delay()
+    drain(app)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 0
+    gauges = {name: each for name, each in scraped.families().items() if name.startswith("fbtasks_queue_")}
+    assert len(gauges) == 3
+    for name, family in gauges.items():
+        assert {(each.labels["queue"], each.value) for each in family.samples} == {("mail", 0)}, name
+
+
+@pytest.mark.emptied
 def test_names_that_would_break_a_line(app, scraped):
     name = 'a"b\\c,{}='
     app.task(name="t")(lambda: 1).delay()

@@ -6,7 +6,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -185,22 +185,49 @@ def test_a_worker_whose_loop_stands_still_does_not_live(app, pool, status):
         server.shutdown()
 
 
-def test_connections_at_a_time_are_bounded(monkeypatch, wait_for):
-    monkeypatch.setattr(server, "_MOST", 2)
-    served = server.Server("--port", "127.0.0.1", 0, CollectorRegistry())
+@contextmanager
+def serving(**probes):
+    """A server with these probes."""
+    served = server.Server("--port", "127.0.0.1", 0, CollectorRegistry(), {f"/{name}": probes[name] for name in probes})
     thread = threading.Thread(target=served.serve_forever)
     thread.start()
     try:
-        idle = [socket.create_connection(served.server_address) for _ in range(2)]
-        with socket.create_connection(served.server_address) as third:
-            assert third.recv(1) == b""
-        for each in idle:
-            each.close()
-        wait_for(lambda: answers(served.url))
+        yield served
     finally:
         served.shutdown()
         served.server_close()
         thread.join()
+
+
+def test_probes_are_answered_beside_connections_that_ask_for_nothing():
+    with serving(livez=lambda: "") as served, ExitStack() as held:
+        idle = [held.enter_context(socket.create_connection(served.server_address)) for _ in range(40)]
+        idle[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: ")  # the rest of it does not come
+        for path in ("livez", "metrics"):
+            assert get(served.url.replace("metrics", path))[0] == 200
+        assert [each.recv(1) for each in idle[:8]] == [b""] * 8, "the oldest are hung up"
+        idle[-1].sendall(b"here\r\n\r\n")
+        assert idle[-1].recv(12) == b"HTTP/1.0 200"
+
+
+def test_connections_that_wait_for_an_answer_are_bounded(monkeypatch, wait_for):
+    monkeypatch.setattr(server, "_MOST", 2)
+    asked, go = threading.Semaphore(0), threading.Event()
+
+    def livez():
+        asked.release()
+        return "" if go.wait(30) else "it was not told to go"
+
+    with serving(livez=livez) as served, ExitStack() as held:
+        waiting = [held.enter_context(socket.create_connection(served.server_address)) for _ in range(2)]
+        for each in waiting:
+            each.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            assert asked.acquire(timeout=30)
+        with socket.create_connection(served.server_address) as third:
+            assert third.recv(1) == b""
+        go.set()
+        assert [each.recv(12) for each in waiting] == [b"HTTP/1.0 200"] * 2
+        wait_for(lambda: answers(served.url))
 
 
 def answers(url):

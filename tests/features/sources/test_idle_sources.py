@@ -64,7 +64,6 @@ class Idle:
         loop._waker.select = self._select
         try:
             loop.start()
-            loop.open()
             self._until(loop, self._now + 120)
             self.statements.clear()
             self._until(loop, self._now + 60 * MINUTES)

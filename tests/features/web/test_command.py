@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import urllib.request
@@ -17,9 +18,11 @@ from urllib.parse import urlsplit
 import pytest
 from support.dashboards import serving
 from support.programs import command_line, python
+from support.proxy import before
 from support.sql import one
 from werkzeug.security import check_password_hash
 
+from fbtasks import FBTasks
 from fbtasks.features.web import dashboard
 from fbtasks.features.web.actions.many import ON_MANY
 from fbtasks.features.web.actions.one import ON_TASK
@@ -61,6 +64,48 @@ def test_it_serves_until_ctrl_c(project):
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read() == ""
+
+
+@pytest.mark.acceptance
+def test_it_waits_for_its_server(project, url, wait_for):
+    with closing(FBTasks("proj", url)) as app:
+        app.migrate()
+    with before(url) as proxy:
+        proxy.refuse(True)
+        with (project.folder / "said").open("w+") as said:
+            command = [sys.executable, "-m", "fbtasks", "web", "--port", "0", "--url", proxy.url]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
+            try:
+                wait_for(lambda: proxy.refused > 3)
+                proxy.refuse(False)
+                address = re.search(r"http://\S+/", process.stdout.readline())[0]
+                assert get(f"{address}readyz") == "ok\n"
+                process.terminate()
+                assert process.wait(30) == 0
+            finally:
+                process.kill()
+                process.communicate()
+            said.seek(0)
+            text = said.read()
+    assert text.count("cannot be reached") == text.count("The dashboard waits for that") == 1
+    assert "The database is there after" in text
+
+
+@pytest.mark.acceptance
+def test_it_can_be_ended_while_it_waits():
+    with socket.socket() as nobody:  # bound and not listening
+        nobody.bind(("127.0.0.1", 0))
+        url = f"firebird://ann:secret@127.0.0.1:{nobody.getsockname()[1]}//srv/x.fdb"
+        command = [sys.executable, "-m", "fbtasks", "web", "--port", "0", "--url", url]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert "The dashboard waits for that, and tries again every few seconds." in process.stderr.readline()
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            said = process.communicate()
+    assert said == ("", "")
 
 
 @pytest.mark.acceptance

@@ -11,11 +11,13 @@ from support.polls import fill
 from support.registering import register
 from support.sql import execute, one, rows
 
-from fbtasks import chain
+from fbtasks import ConfigurationError, chain
 from fbtasks.features.limits.gates import lane_of
 from fbtasks.features.progress.store import Progress
 from fbtasks.features.progress.store import put as put_progress
-from fbtasks.features.web.showing import REDACTED, Arguments, links_of
+from fbtasks.features.web.redaction import REDACTED
+from fbtasks.features.web.showing import Arguments, links_of
+from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
 NAME, TOKEN = "Kessler", "hushhush"
 
@@ -42,7 +44,7 @@ def ward(app, session, claim):
     app.migrate()
     greet.delay(NAME)
     chain(admit.si(NAME, TOKEN), greet.si(NAME)).delay()
-    app.raise_event("left", {"patient": NAME}, order_key=NAME)
+    app.raise_event("left", {"patient": NAME, "bed": {"card-token": TOKEN}}, order_key=NAME)
     fill(app, "INSERT INTO ROOM VALUES (1, 'R')")
     drain(app)
     client = browser(app)
@@ -161,21 +163,50 @@ def test_a_form_of_arguments_is_filled_in_where_all_are_shown_and_keeps_what_is_
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("login password=x failed", "login password=(not shown) failed"),
+        ("login password=x failed", "login password=(not shown)"),
         ('{"auth_token": "a b\\" c", "n": 1}', '{"auth_token": (not shown), "n": 1}'),
         ('{\\"token\\": \\"a b\\", \\"n\\": 1}', '{\\"token\\": (not shown), \\"n\\": 1}'),
-        ("Authorization: Bearer a.b.c next", "Authorization: (not shown) next"),
+        (r"{\\\"token\\\": \\\"a \\\\\\\"b\\\", \\\"n\\\": 1}", r"{\\\"token\\\": (not shown), \\\"n\\\": 1}"),
+        ("Authorization: Token a.b.c next\nend", "Authorization: (not shown)\nend"),
+        ("{'X-Api-Key': 'x', 'Accept': '*'}", "{'X-Api-Key': (not shown), 'Accept': '*'}"),
+        ("password=ab;rest", "password=(not shown)"),
+        ("Password for user bob: x", "Password(not shown)"),
+        ("password='ab' 'cd'", "password=(not shown)"),
+        ('password="""a\nb""", n=1', "password=(not shown), n=1"),
         ("f(API_KEY=['a', ['b'], 'c'])\nnext", "f(API_KEY=(not shown)\nnext"),
-        ("secret = b'ab cd' next", "secret = (not shown) next"),
-        ('card_token: "unclosed abc', "card_token: (not shown)"),
-        ("jwt.InvalidTokenError: it has expired", "jwt.InvalidTokenError: it has expired"),
-        ("5 tokens are left", "5 tokens are left"),
+        ("pass={'a': 1}, secret={'a': 1,\n 'b': 2}\nnext", "pass={'a': 1}, secret=(not shown)\nnext"),
+        ("secret = b'ab cd'\nnext", "secret = (not shown)\nnext"),
+        ("pwd:\n  x\nnext", "pwd:\n  (not shown)\nnext"),
+        ('card_token: "unclosed abc\ndef', "card_token: (not shown)"),
+        ("passwordHash=x", "password(not shown)"),
+        ("no host postgres://ann:x@y:z@db/x", "no host postgres://ann:(not shown)@db/x"),
+        ("jwt.InvalidTokenError: it has expired", "jwt.InvalidToken(not shown)"),
+        ("KeyError: 'password'", "KeyError: 'password'"),
+        ("3 to Kenya, 1 past Oken", "3 to Kenya, 1 past Oken"),
     ],
 )
 def test_values_behind_names_in_texts(app, text, seen):
     assert Arguments(app, REDACTED, hidden=False).told(text) == seen
     assert Arguments(app, REDACTED, hidden=True).told(text) == "(not shown)"
     assert Arguments(app, (), hidden=False).told(text) == text
+
+
+@pytest.mark.no_database
+def test_secrets_in_json_in_a_text(app):
+    shown = Arguments(app, ["geheim-wort"], hidden=False)
+    given = {"d": json.dumps({"n": 1, "Geheimwört": 2, "a": json.dumps({"GEHEIM_WORT": "x", "n": [2]})}), "e": "[3]"}
+    payload = Payload(JSON_TYPE, json.dumps([[given], {}]).encode())
+    told = {"n": 1, "Geheimwört": 2, "a": '{"GEHEIM_WORT": "(not shown)", "n": [2]}'}
+    seen = {"d": json.dumps(told, ensure_ascii=False)}
+    assert json.loads(shown.of_call(payload, None)[0].text) == seen | {"e": "[3]"}
+    assert shown.values(payload, "t")["0"] == seen | {"e": "[3]"}
+    assert [shown.hides("x", each) for each in (given["d"], given["e"])] == [True, False]
+
+
+@pytest.mark.no_database
+def test_a_word_without_letters_is_refused(app):
+    with pytest.raises(ConfigurationError, match="redact holds '-_', which has no letter"):
+        browser(app, redact=["pin", "-_"])
 
 
 @pytest.mark.no_database
