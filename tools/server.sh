@@ -6,11 +6,11 @@
 #   tools/server.sh stop           ends it, and removes its databases
 #   tools/server.sh run COMMAND    starts it, runs COMMAND with FBTASKS_TEST_URL, and stops it however COMMAND ends
 #
-# Debian 13 has no Firebird 5, but its program `firebird` is only a listener: it serves the client library and the engine
-# of the wheel firebird-embedded. That program and its libraries are fetched from the package sources of this system and
-# unpacked into the folder, once. It is a mixture, for tests alone: `EXECUTE STATEMENT ... AS USER` without a password
-# ends it. FBTASKS_SERVER names its folder (default: .server), PYTHON a Python that has the wheel. The exit status is 77
-# where no such server can be had.
+# Debian 13 has no Firebird 5, but its program `firebird` is only a listener: it serves the client library and the
+# engine of the wheel firebird-embedded. That program and its libraries are fetched from the package sources of this
+# system and unpacked into the folder, once. It is a mixture, for tests alone: `EXECUTE STATEMENT ... AS USER` without
+# a password ends it. FBTASKS_SERVER names its folder (default: .server), PYTHON a Python that has the wheel. The exit
+# status is 77 where no such server can be had.
 set -euo pipefail
 
 CANNOT=77
@@ -94,44 +94,46 @@ start() {
         echo "server: the one in $box is in use by another run; FBTASKS_SERVER=FOLDER has one elsewhere" >&2
         exit 1
     }
+    local engine url port attempt process
+    engine=$("$python" -c 'from firebird.embedded import provider; print(provider.FirebirdProvider().root)' 2>/dev/null) ||
+        cannot "$python has no firebird-embedded. Run: make test-server. PYTHON names another Python"
     [ -x "$program" ] || unpack
     stop  # that of a run which was killed
     mkdir -p "$run"/{root,data}
     chmod 700 "$run"
 
-    local engine password port attempt process
-    engine=$("$python" -c 'from firebird.embedded.provider import FirebirdProvider; print(FirebirdProvider().root)') ||
-        cannot "$python has no firebird-embedded; 'make test-server' installs it, and PYTHON names another Python"
     cp -rL "$engine/." "$run/root/"
     ln -s . "$run/root/lib"
     cp "$program" "$run/root/firebird"
     export FIREBIRD=$run/root FIREBIRD_LOCK=$run/lock FIREBIRD_TMP=$run/data
     printf 'security.db = $(dir_secDb)/security5.fdb\n{\n    RemoteAccess = false\n}\n' >"$run/root/databases.conf"
-    password=$("$python" - "$run/root" <<'PROGRAM'
+    url=$("$python" - "$run" <<'PROGRAM'
 import secrets, sys
+from urllib.parse import quote
 from firebird.driver import connect, create_database, load_api
 
-root, password = sys.argv[1], secrets.token_hex(8)
+root, password = f"{sys.argv[1]}/root", secrets.token_hex(8)
 load_api(f"{root}/libfbclient.so.2")
 create_database(f"{root}/security5.fdb", user="SYSDBA", charset="UTF8").close()
 with connect("security.db", user="SYSDBA") as security:
     security.execute_immediate(f"CREATE USER SYSDBA PASSWORD '{password}' USING PLUGIN Srp")
     security.commit()
-print(password)
+print(f"firebird://SYSDBA:{password}@127.0.0.1:PORT/{quote(sys.argv[1])}/data/test.fdb")
 PROGRAM
     )
     : >"$run/root/firebird.log"
 
     for attempt in 1 2 3; do  # another process may take the port that was free
-        port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-        printf '%s\n' 'ServerMode = Super' "RemoteServicePort = $port" 'RemoteBindAddress = 127.0.0.1' >"$run/root/firebird.conf"
+        port=$("$python" -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+        printf 'ServerMode = Super\nRemoteBindAddress = 127.0.0.1\nRemoteServicePort = %s\n' "$port" \
+            >"$run/root/firebird.conf"
         setsid "$libraries"/ld-linux-*.so.* --library-path "$run/root:$libraries" "$run/root/firebird" \
             </dev/null >>"$run/root/firebird.log" 2>&1 9>&- &
         process=$!
         disown
         while kill -0 "$process" 2>/dev/null; do
             if (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && kill -0 "$process" 2>/dev/null; then
-                echo "firebird://SYSDBA:$password@127.0.0.1:$port/$run/data/test.fdb" >"$run/url"
+                echo "${url/PORT/$port}" >"$run/url"
                 return
             fi
             sleep 0.05
@@ -160,7 +162,11 @@ case "${1:-}" in
         start
         status=0
         FBTASKS_TEST_URL=$(url) "$@" 9>&- || status=$?
-        [ -n "$(processes)" ] || { cat "$run/root/firebird.log" >&2; echo "server: it has ended by itself, with the messages above" >&2; exit 1; }
+        [ -n "$(processes)" ] || {
+            cat "$run/root/firebird.log" >&2
+            echo "server: it has ended by itself, with the messages above" >&2
+            exit 1
+        }
         exit $status
         ;;
     *) sed -n 's/^#   /usage: /p' "$0" >&2; exit 2 ;;
