@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: demo soak bench test test-web machines depth lint check clean
+.PHONY: demo soak bench test test-server test-web machines depth lint check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   runs four examples with real workers"
 	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them; SLOW=1: more variants)"
+	@echo "make test-server  runs the tests on a Firebird server, which it fetches, starts and stops (TESTS=...), and those of Celery"
 	@echo "make test-web  passes the tests of the dashboard in Chromium (WRITE=1: makes the pictures in docs anew)"
 	@echo "make machines  varies what machines vary: time zones, namespaces, signals, users, character sets (all variants)"
 	@echo "make depth  counts what operations cost with a thousand and with a million waiting, into docs/benchmarks/depth.md"
@@ -29,6 +30,14 @@ SLOW ?=
 test: $(VENV)/ready
 	@echo "== Running the tests ($(JOBS) side by side)"
 	@FBTASKS_SLOW=$(SLOW) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+test-server: $(VENV)/server-ready
+	@echo "== Running the tests on a Firebird server ($(JOBS) side by side)"
+	@PYTHON=$(BIN)/python FBTASKS_SLOW=$(SLOW) tools/server.sh run $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+ifeq ($(TESTS),)
+	@echo "== Running the tests that ship with Celery on it"
+	@PYTHON=$(BIN)/python tools/server.sh run $(BIN)/python tools/conformance.py celery --short
+endif
 
 WRITE ?= $(FBTASKS_WRITE)
 WEB_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
@@ -79,9 +88,14 @@ $(VENV)/ready: pyproject.toml
 	@PYTHON=$(PYTHON) VENV=$(VENV) SUDO="$(SUDO)" sh tools/setup.sh
 	@touch $@
 
+$(VENV)/server-ready: $(VENV)/ready
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test-server]'
+	@touch $@
+
 $(VENV)/web-ready: $(VENV)/ready tools/web-setup.sh
 	@VENV=$(VENV) SUDO="$(SUDO)" sh tools/web-setup.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .depth
+	@tools/server.sh stop
+	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .depth .server .suites

@@ -30,7 +30,8 @@ _FORMS: Final = (
     "firebird:///absolute/path/queue.fdb for the embedded engine, or "
     "firebird://user:password@host:3050//path/on/server.fdb (or .../alias) for a server"
 )
-_HIDDEN: Final = "***"
+HIDDEN: Final = "***"
+"""Stands for a password where a URL is shown."""
 _LONGEST: Final = 300
 """Characters of a URL that an error shows."""
 
@@ -43,15 +44,15 @@ def show_refused(text: str) -> str:
     if scheme is not None and scheme[0].lower() != "firebird://" and not 0 <= first < last:
         first = text.find(":")  # what looks like a scheme may be a user
     if 0 <= first < last:  # whatever is between them: a password may hold any character
-        text = f"{text[: first + 1]}{_HIDDEN}{text[last:]}"
+        text = f"{text[: first + 1]}{HIDDEN}{text[last:]}"
     elif scheme is not None and last < 0:
         authority = re.split("[/?#]", text[begin:], maxsplit=1)[0]
         host, port = _HOST_PORT.fullmatch(authority).groups()  # type: ignore[union-attr]  # it takes anything
         if port and not port.isdecimal():  # a password, and the host was forgotten
-            text = f"{text[:begin]}{host}:{_HIDDEN}"
+            text = f"{text[:begin]}{host}:{HIDDEN}"
     path, mark, query = text.partition("?")
     if mark:
-        query = re.sub(r"([^=&]*)=[^&]*", lambda m: m[0] if m[1] in URL_OPTIONS else f"{m[1]}={_HIDDEN}", query)
+        query = re.sub(r"([^=&]*)=[^&]*", lambda m: m[0] if m[1] in URL_OPTIONS else f"{m[1]}={HIDDEN}", query)
     return f"{path}{mark}{query}"[:_LONGEST]
 
 
@@ -64,7 +65,7 @@ def _meant(text: str) -> str:
     if server is None or "://" in text:
         return ""
     login, host, port, path = server.groups()
-    user = "" if login is None else login.partition(":")[0] + (f":{_HIDDEN}" if ":" in login else "")
+    user = "" if login is None else login.partition(":")[0] + (f":{HIDDEN}" if ":" in login else "")
     at = "" if login is None else "@"
     address = f"{user.removesuffix('@')}{at}{host}" + (f":{port}" if port else "")
     return f" Did you mean firebird://{address}/{quote(path)}?"
@@ -122,7 +123,7 @@ class DatabaseURL:
         return replace(self, database=f"/{self.database}")
 
     def __str__(self) -> str:
-        return self._text(_HIDDEN)
+        return self._text(HIDDEN)
 
     @property
     def option(self) -> str:

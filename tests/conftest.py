@@ -99,7 +99,7 @@ def temporary(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def template(tmp_path_factory):
+def template(tmp_path_factory, once):
     """An embedded database with an empty queue, which tests get a copy of: making one takes ten times as long.
 
     It is also the first database that this process opens, which fixes its lock directory: that one outlives the tests.
@@ -107,20 +107,29 @@ def template(tmp_path_factory):
     test ends the system that would write it later.
     """
     path = tmp_path_factory.mktemp("first") / "first.fdb"
-    folder = tmp_path_factory.getbasetemp().parent
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        _make_template(path)
-        return path
-    with (folder / "template.lock").open("w") as lock:  # one process makes it for all, and the others wait
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "template.fdb").exists():
-            _make_template(path)
-            shutil.copyfile(path, folder / "template.part")
-            os.replace(folder / "template.part", folder / "template.fdb")
-            return path
-    shutil.copyfile(folder / "template.fdb", path)
+    shutil.copyfile(once("template.fdb", _make_template), path)
     adopt_file(f"firebird://{path}")
     return path
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Makes a file in a folder that all processes of a run share: one process makes it, and the others wait."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    def once(name, make):
+        path = folder / name
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                part = folder / f"part.{name}"
+                make(part)
+                os.replace(part, path)
+        return path
+
+    return once
 
 
 def _make_template(path):
@@ -132,35 +141,65 @@ def _make_template(path):
         server.database.set_default_cache_size(database=str(path), size=PAGES)
 
 
+@pytest.fixture(scope="session")
+def copied(once):
+    """Whether a copy of a file is a database of the server: it is on this machine, and runs as this user."""
+    return once("copied", _note_whether_copied).read_text() != ""
+
+
+def _note_whether_copied(note):
+    url = _beside(uuid.uuid4().hex)
+    connections.connect(url, create=True).close()
+    try:
+        here = os.stat(url.database).st_uid == os.geteuid()
+    except OSError:
+        here = False
+    _drop(url)
+    note.write_text("yes" if here else "")
+
+
+def _beside(name):
+    """The URL of a database beside that of FBTASKS_TEST_URL."""
+    base, _, query = SERVER.partition("?")
+    return DatabaseURL.parse(f"{base}.{name}" + (f"?{query}" if query else ""))
+
+
 @pytest.fixture
 def url(request, tmp_path, template):
     """A database with an empty queue: an embedded file, or one beside that of FBTASKS_TEST_URL on its server.
 
     With the marker ``no_database`` the embedded file is not there yet.
     """
-    if SERVER is None:
-        url = f"firebird://{tmp_path}/queue.fdb"
-        if request.node.get_closest_marker("no_database") is None:
-            shutil.copyfile(template, tmp_path / "queue.fdb")
-            if "app" not in request.fixturenames:  # which does so with its own connection
-                adopt_file(url)
+    with ExitStack() as stack:
+        if SERVER is None:
+            url = f"firebird://{tmp_path}/queue.fdb"
+            if request.node.get_closest_marker("no_database") is None:
+                shutil.copyfile(template, tmp_path / "queue.fdb")
+        else:
+            url = stack.enter_context(_database_on_server(request.getfixturevalue("copied") and template))
+        if "app" not in request.fixturenames and _has_database(request):  # which adopts it with its own connection
+            adopt_file(url)
         yield url
-        return
-    with _database_on_server() as text:
-        yield text
+
+
+def _has_database(request):
+    return SERVER is not None or request.node.get_closest_marker("no_database") is None
 
 
 @contextmanager
-def _database_on_server():
-    base, _, query = SERVER.partition("?")
-    text = f"{base}.{uuid.uuid4().hex}" + (f"?{query}" if query else "")
-    connections.connect(DatabaseURL.parse(text), create=True).close()
-    with closing(FBTasks("maker", text, features=FEATURES)) as maker:
-        maker.migrate()
+def _database_on_server(template):
+    """A database beside that of FBTASKS_TEST_URL: a copy of *template*, or migrated, which takes long."""
+    url = _beside(uuid.uuid4().hex)
+    if template:
+        shutil.copyfile(template, url.database)
+    else:
+        connections.connect(url, create=True).close()
+        with closing(FBTasks("maker", url, features=FEATURES)) as maker:
+            maker.migrate()
     try:
-        yield text
+        yield url.reveal()
     finally:
-        _drop(DatabaseURL.parse(text))
+        _drop(url)
 
 
 def _drop(url):
@@ -184,7 +223,7 @@ def _drop(url):
 @pytest.fixture
 def own_app(request, url):
     app = FBTasks("test", url, features=FEATURES)
-    if SERVER is None and request.node.get_closest_marker("no_database") is None:
+    if _has_database(request):
         with app.database.session() as session:
             adopt(session)
     yield app
@@ -311,7 +350,7 @@ def project(tmp_path, url):
 
 
 @pytest.fixture(scope="module")
-def make_project(tmp_path_factory, template):
+def make_project(request, tmp_path_factory, template):
     """Makes a project with a database of its own, which several tests of a module may share: support/crew.py."""
 
     @contextmanager
@@ -321,9 +360,9 @@ def make_project(tmp_path_factory, template):
             if SERVER is None:
                 shutil.copyfile(template, folder / "queue.fdb")
                 url = f"firebird://{folder}/queue.fdb"
-                adopt_file(url)
             else:
-                url = stack.enter_context(_database_on_server())
+                url = stack.enter_context(_database_on_server(request.getfixturevalue("copied") and template))
+            adopt_file(url)
             (folder / "project").mkdir()
             yield stack.enter_context(closing(Project(folder / "project", url)))
 

@@ -48,20 +48,22 @@ def audited(url, *features, name="audited"):
 
 
 @pytest.fixture(scope="module")
-def audited_file(template, tmp_path_factory):
+def audited_file(template, once):
     """A database that has the feature, which tests get a copy of."""
-    path = tmp_path_factory.mktemp("audited") / "queue.fdb"
-    shutil.copyfile(template, path)
-    with closing(audited(f"firebird://{path}")) as app:
-        app.migrate()
-    return path
+
+    def make(path):
+        shutil.copyfile(template, path)
+        with closing(audited(f"firebird://{path}")) as app:
+            app.migrate()
+
+    return once("audited.fdb", make)
 
 
 @pytest.fixture
-def with_audit(url, app, audited_file):
+def with_audit(request, url, app, audited_file):
     """An app with the feature, on a database that others have made and that has it by now."""
     app.close()
-    if app.settings.url.embedded:
+    if app.settings.url.embedded or request.getfixturevalue("copied"):
         shutil.copyfile(audited_file, app.settings.url.database)
         adopt_file(url)
     with closing(audited(url)) as made:

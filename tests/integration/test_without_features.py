@@ -29,12 +29,14 @@ def add(a, b):
 
 
 @pytest.fixture(scope="module")
-def bare_file(tmp_path_factory):
+def bare_file(template, once):
     """A database that an app without features has made, which tests get a copy of."""
-    path = tmp_path_factory.mktemp("bare") / "queue.fdb"
-    with closing(FBTasks("bare", f"firebird://{path}", features=[])) as app:
-        app.migrate()
-    return path
+
+    def make(path):
+        with closing(FBTasks("bare", f"firebird://{path}", features=[])) as app:
+            app.migrate()
+
+    return once("bare.fdb", make)
 
 
 @pytest.fixture

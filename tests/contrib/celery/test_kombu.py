@@ -272,6 +272,16 @@ def test_passwords_of_alternates_are_not_shown_and_not_lost():
         assert seen == [DatabaseURL.parse(urls[n % 3]) for n in range(7)]
 
 
+def test_a_connection_switches_to_an_alternate_as_it_is_shown():
+    urls = [f"firebird://u:s%C3%A9cret{n}@h{n}:305{n}//q.fdb" for n in range(3)]
+    made = kombu.Connection(";".join(urls))
+    for _ in range(2):
+        for number in (2, 1, 0):
+            assert made.transport.client is made  # which hides the passwords
+            made.switch(made.alt[number])
+            assert url_of(made) == DatabaseURL.parse(urls[number])
+
+
 def run(source, *arguments):
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(source), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)

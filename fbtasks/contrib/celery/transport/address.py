@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.url import DatabaseURL, show_refused
+from fbtasks.url import HIDDEN, DatabaseURL, show_refused
 
 DEFAULT_PORT: Final = 3050
 
@@ -31,7 +31,16 @@ def url_of(client: Any, text: str | None = None) -> DatabaseURL:
         password = _password(client)
         login = quote(client.userid, safe="") + ("" if password is None else ":" + quote(password, safe="")) + "@"
     host = f"[{text}]" if ":" in text else text
-    return DatabaseURL.parse(f"firebird://{login}{host}:{client.port or DEFAULT_PORT}/{quote(database)}{options}")
+    url = DatabaseURL.parse(f"firebird://{login}{host}:{client.port or DEFAULT_PORT}/{quote(database)}{options}")
+    return _with_password(url, client.alt or ()) if url.password == HIDDEN else url
+
+
+def _with_password(url: DatabaseURL, alternates: Iterable[str]) -> DatabaseURL:
+    """Returns the one of *alternates* that is shown as *url*: ``Connection.switch`` gets what ``alt`` shows."""
+    for alternate in alternates:
+        if isinstance(alternate, Alternate) and alternate == str(url):
+            return DatabaseURL.parse(alternate.whole)
+    return url
 
 
 def _password(client: Any) -> Any:
