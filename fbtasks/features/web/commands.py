@@ -7,8 +7,7 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from threading import Event
 from typing import Any
