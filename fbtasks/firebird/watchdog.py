@@ -191,7 +191,7 @@ def _exit(wait: _Wait) -> bool:
         return True
     why = f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds."
     if not mutex_repair.exit_if_asked(why):
-        logger.warning("This program waits for the database: %s %s", why, mutex_repair.REMEDY)
+        logger.warning("This program waits for the database: %s %s", why, mutex_repair.remedy())
     return False
 
 

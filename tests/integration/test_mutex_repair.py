@@ -313,12 +313,24 @@ from fbtasks.firebird import watchdog
 watchdog.EMBEDDED_PATIENCE = 3
 logging.basicConfig()
 app = FBTasks("a", sys.argv[1])
+connection = app.connect()  # when all others are dead, what the processes share is made anew
+print("ready", flush=True)
 sys.stdin.readline()
 print(app.send_task("t").id, flush=True)
 """
 
 
-@pytest.mark.parametrize("how", ["the table is held", "a process is stopped"])
+UNREAPED = """
+import os, sys
+if os.fork():
+    sys.stdin.readline()
+    os.wait()
+    sys.exit()
+print(os.getpid(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["the table is held", "a process is stopped", "a dead one is not reaped"])
 def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_answer(url, tmp_path, how):
     log = tmp_path / "log"
     with contextlib.ExitStack() as stack:
@@ -328,12 +340,21 @@ def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_an
             stack.callback(process.kill)
             return process
 
-        writer = start(WRITER, url, stdout=stack.enter_context(log.open("wb")))
+        is_unreaped = how == "a dead one is not reaped"
+        script = UNREAPED + WRITER if is_unreaped else WRITER
+        writer = start(script, url, stdin=subprocess.PIPE, stdout=stack.enter_context(log.open("wb")))
         wait_for_lines([log], 10)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         client = start(CLIENT, url, **pipes)
-        if how == "a process is stopped":
+        assert client.stdout.readline() == b"ready\n"
+        cause = rb"A process that uses the database is stopped"
+        if is_unreaped:
+            dead = int(log.read_bytes().split()[0])
+            os.kill(dead, signal.SIGKILL)
+            cause = b"Process %d .*a zombie.*: end its parent, %d " % (dead, writer.pid)
+        elif how == "a process is stopped":
             writer.send_signal(signal.SIGSTOP)
+            cause = rb"Process %d .* is stopped: have it go on" % writer.pid
         else:
             table = table_of(writer.pid)
             holder = start(HOLDER, Path(__file__).parents[1], table, TABLE_MUTEX_AT, stdout=subprocess.PIPE)
@@ -341,11 +362,14 @@ def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_an
         command = start(COMMAND, url, stderr=subprocess.PIPE)
         client.stdin.write(b"\n")
         client.stdin.flush()
-        assert re.search(rb"This program waits for the database: .* end all processes", client.stderr.readline())
+        assert re.search(rb"This program waits for the database: .*%b.* end all" % cause, client.stderr.readline())
         assert command.wait(30) == 75
         (said,) = command.stderr.read().splitlines()
-        assert re.fullmatch(rb"Error: This process ends: .* for 3 seconds\. .* end all processes .*", said)
-        for process in [writer] if how == "a process is stopped" else [writer, holder]:
+        assert re.fullmatch(rb"Error: This process ends: .* for 3 seconds\. %b.* end all processes .*" % cause, said)
+        if is_unreaped:
+            writer.stdin.write(b"\n")
+            writer.stdin.flush()
+        for process in [] if is_unreaped else [writer] if how == "a process is stopped" else [writer, holder]:
             process.kill()
             process.wait()  # the engine takes a zombie for alive
         assert client.stdout.readline().strip().isdigit()  # it went on when it could

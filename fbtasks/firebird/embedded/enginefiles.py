@@ -124,6 +124,23 @@ class EngineFile:
         """Takes the mark of a delivery off a session. The caller holds the file's mutex."""
         _change(self._memory, flags, clear=_DELIVERING)
 
+    @property
+    def _has_locks(self) -> bool:
+        """True when this is a table of locks whose layout is known."""
+        return self._is_table(_LOCKS) and _FLAGS.unpack_from(self._memory, _VERSION_AT)[0] == _LOCKS_VERSION
+
+    def processes(self) -> list[int]:
+        """The ids of the processes in a table of locks."""
+        found = []
+        with suppress(struct.error, IndexError):  # a link that leads nowhere: it is being changed
+            for process in self._lock_processes() if self._has_locks else ():
+                (pid,) = _LINK.unpack_from(self._memory, process + _LOCK_PROCESS_ID_AT)
+                found.append(pid)
+        return found
+
+    def _lock_processes(self) -> Iterator[int]:
+        return _ring(self._memory, _LOCK_PROCESSES_AT, _LOCK_PROCESS, link=_LOCK_PROCESS_LINK_AT)
+
     def unanswered(self, pid: int) -> set[tuple[int, int, int]]:
         """Page locks that connections of process *pid* have, were asked for, and have not given up yet.
 
@@ -132,10 +149,10 @@ class EngineFile:
         """
         memory = self._memory
         found: set[tuple[int, int, int]] = set()
-        if not self._is_table(_LOCKS) or _FLAGS.unpack_from(memory, _VERSION_AT)[0] != _LOCKS_VERSION:
+        if not self._has_locks:
             return found
         with suppress(struct.error, IndexError):  # a link that leads nowhere: it is being changed
-            for process in _ring(memory, _LOCK_PROCESSES_AT, _LOCK_PROCESS, link=_LOCK_PROCESS_LINK_AT):
+            for process in self._lock_processes():
                 for owner in _ring(memory, process + _OWNERS_AT, _OWNER, link=_OWNER_LINK_AT):
                     for waiting in _ring(memory, owner + _PENDING_AT, _REQUEST, link=_PENDING_AT):
                         (lock,) = _LINK.unpack_from(memory, waiting + _REQUEST_LOCK_AT)

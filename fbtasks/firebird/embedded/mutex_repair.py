@@ -47,6 +47,7 @@ from typing import Any, Final
 
 from fbtasks import timing as clock
 from fbtasks.firebird import fork
+from fbtasks.firebird.embedded import causes
 from fbtasks.firebird.embedded.enginefiles import (
     EVENT_CONDITION_AT,
     EVENT_MUTEX_AT,
@@ -82,15 +83,8 @@ BLIND: Final = 30
 STUCK: Final = 75
 """The exit code of a process that ends for that (EX_TEMPFAIL of ``sysexits.h``: start it again)."""
 
-REMEDY: Final = (
-    "A process that uses the database is stopped (SIGSTOP, a debugger), or one was killed while it changed what the "
-    "engine's processes share. Have it go on; if that does not help, end all processes that use the database, and "
-    "start them again."
-)
-"""What to do when the engine does not answer."""
-
 logger = logging.getLogger(__name__)
-_started = False
+_repair: _Repair | None = None
 _exits: Callable[[str], object] | None = None
 
 
@@ -114,13 +108,13 @@ def start(folder: Path) -> None:
 
     Does nothing where that is not possible: elsewhere than on Linux with glibc and 64 bits.
     """
-    global _started
-    if _started:
+    global _repair
+    if _repair is not None:
         return
     possible = sys.platform == "linux" and _FUTEX is not None and platform.libc_ver()[0] == "glibc"
     if possible and os.path.exists("/proc/self/task"):
-        _started = True
-        Endless(_Repair(str(folder.resolve())).run, name="fbtasks-mutex-repair").start()
+        _repair = _Repair(str(folder.resolve()))
+        Endless(_repair.run, name="fbtasks-mutex-repair").start()
 
 
 @contextmanager
@@ -130,7 +124,7 @@ def entering(folder: Path) -> Iterator[None]:
     One process at a time does, when the sessions of the dead have no marks any more: of two that wait for one mark to
     go, the second would give free what the first had given free, and leave the table broken.
     """
-    if not _started:
+    if _repair is None:
         yield
         return
     with exclusive(folder / "events.lock", patience=_ENTERING):
@@ -156,6 +150,11 @@ class _Repair:
         """The looks in a row that found this thread with the mutex of this file."""
         self._blind = 0
         self._due = self._hurried = 0.0
+
+    def processes(self) -> Iterator[int]:
+        """Yields the ids of the processes that use what this one uses, as the last look has found it."""
+        for file in list(self._files.files.values()):
+            yield from file.processes()
 
     def run(self) -> None:
         while True:
@@ -326,15 +325,20 @@ def exit_if_asked(why: str) -> bool:
     """Ends this process if it is one that leaves. Returns False if not."""
     if _exits is None:
         return False
-    _exits(f"This process ends: {why} {REMEDY}")
+    _exits(f"This process ends: {why} {remedy()}")
     logging.shutdown()
     os._exit(STUCK)
 
 
+def remedy() -> str:
+    """Returns what to do when the engine does not answer."""
+    return causes.remedy(() if _repair is None else _repair.processes())
+
+
 def _forked() -> None:
     """In a child: the parent's thread is not there."""
-    global _started
-    _started = False
+    global _repair
+    _repair = None
 
 
 fork.register(in_child=_forked)

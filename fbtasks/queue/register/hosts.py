@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from pathlib import Path
 from typing import Final
 
-from fbtasks.firebird.embedded.namespace import pid_namespace, sees_processes
+from fbtasks.firebird.embedded.namespace import pid_namespace, status_of
 
 _UNKNOWN: Final = f"?/{secrets.token_hex(4)}"
 """In the place of a PID namespace that the system does not tell: no other process has the same."""
@@ -33,13 +32,13 @@ def start_ticks(pid: int) -> int:
 
     :data:`ENDED` for one that has ended. A zombie has: it runs nothing.
     """
-    state, ticks = _status(pid)
+    state, _, ticks = status_of(pid)
     return ENDED if state in "ZX" else ticks
 
 
 def is_stopped(pid: int) -> bool:
     """Whether the process is stopped by a signal (SIGSTOP) or a debugger."""
-    return _status(pid)[0] in "Tt"
+    return status_of(pid).state in "Tt"
 
 
 def is_gone(pid: int, started: int) -> bool:
@@ -60,7 +59,7 @@ def is_known_gone(host: str, pid: int, started: int) -> bool:
 
 def lives(pid: int, started: int) -> bool:
     """Whether a process with this :func:`host_name` is known to live, and not to be stopped."""
-    state, ticks = _status(pid)
+    state, _, ticks = status_of(pid)
     return ticks == started != 0 and state not in "ZXTt"
 
 
@@ -76,14 +75,3 @@ def watch(pid: int, started: int) -> int | None:
         return file
     os.close(file)
     return None
-
-
-def _status(pid: int) -> tuple[str, int]:
-    """State and start of a process; ('?', 0) when they cannot be read, as where /proc hides other users' processes."""
-    if not sees_processes():
-        return "?", 0
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return "?", 0
-    return fields[0], int(fields[19])
