@@ -50,6 +50,7 @@ def migrate(command: Command, sql: bool) -> None:
         "applied": done.versions,
         "version": latest_version(),
         "features": done.features,
+        "packages": done.packages,
     }
     changes = {name: each.changes for name, each in brought.items()}
     command.answer(record | changes, "\n".join([text, *lines]))
@@ -76,7 +77,9 @@ def _done(done: Applied) -> str:
         named = ", ".join(f"{name} {version}" for name, version in found)
         return f"migrated to version {versions}" + (f", with the features {named}" if found else "")
     named = ", ".join(f"{name} to version {version}" for name, version in found)
-    return f"migrated the feature{'s' if len(found) > 1 else ''} {named}" if found else "up to date"
+    if found:
+        return f"migrated the feature{'s' if len(found) > 1 else ''} {named}"
+    return "made the packages anew, and all else is up to date" if done.packages else "up to date"
 
 
 @command

@@ -119,6 +119,8 @@ class Applied(NamedTuple):
     """Those of the core that it has applied."""
     features: Mapping[str, int]
     """Those that it has made or brought to another version, with their versions."""
+    packages: bool = False
+    """Whether it has made the packages anew."""
 
 
 def migrate(session: Session, wanted: Sequence[Part] = ()) -> Applied:
@@ -134,7 +136,7 @@ def migrate(session: Session, wanted: Sequence[Part] = ()) -> Applied:
         found = current_version(session)
         if found is not None and found > latest_version():
             check(session, found)  # raises: what a later release has made stays in use
-        made = _make(session, wanted)
+        made, renewed = _make(session, wanted)
         generations.drop_former(session, locked=True)
         grants.refresh(session, wanted)  # before the schema counts as complete
         done = current_version(session) or 0
@@ -142,7 +144,7 @@ def migrate(session: Session, wanted: Sequence[Part] = ()) -> Applied:
         if applied:
             session.run(lambda transaction: _complete(transaction, applied), point="migrate")
     check(session, current_version(session))
-    return Applied(applied, made)
+    return Applied(applied, made, renewed)
 
 
 def prepare(session: Session, wanted: Sequence[Part] = ()) -> Mapping[str, int]:
@@ -151,7 +153,7 @@ def prepare(session: Session, wanted: Sequence[Part] = ()) -> Mapping[str, int]:
     Returns the features that were made, with their versions.
     """
     with _locked(session, wanted):
-        return _make(session, wanted)
+        return _make(session, wanted)[0]
 
 
 def drop_feature(session: Session, name: str) -> list[str]:
@@ -193,8 +195,11 @@ def drop_feature(session: Session, name: str) -> list[str]:
     return left
 
 
-def _make(session: Session, wanted: Sequence[Part]) -> Mapping[str, int]:
-    """Makes the tables that are missing, and the packages. Returns the features whose were, with their versions."""
+def _make(session: Session, wanted: Sequence[Part]) -> tuple[Mapping[str, int], bool]:
+    """Makes the tables that are missing, and the packages.
+
+    Returns the features whose tables were, with their versions, and whether the packages were made anew.
+    """
     _take_steps(session, [CORE])
     there = features.rows(session)
     parts = features.of_the_database(wanted, there)
@@ -203,8 +208,8 @@ def _make(session: Session, wanted: Sequence[Part]) -> Mapping[str, int]:
     for part in parts:
         if statements := features.package(session, part):
             _change(session, statements, [part.folder / name for name in part.names("packages")])
-    generations.renew(session, parts)
-    return {part.name: version(part) for part in missing}
+    renewed = generations.renew(session, parts)
+    return {part.name: version(part) for part in missing}, renewed
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from contextlib import closing
 
 import pytest
+from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, SchemaError
@@ -10,6 +11,7 @@ from fbtasks.database import generations, grants, packages
 from fbtasks.database.schema import ours
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
+from fbtasks.url import DatabaseURL
 
 PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_WORKER_'"
 
@@ -87,6 +89,18 @@ def test_what_a_cut_migration_has_left_goes_with_the_next(app, next_text, monkey
     app.close()
     app.migrate()
     assert names(app) == ["FBTASKS_WORKER_3"]
+
+
+def test_a_migration_says_when_it_has_made_the_packages_anew(app, url, next_text, capsys):
+    app.migrate()
+    app.close()
+    said = []
+    for again in (False, True, False):
+        if again:
+            next_text()
+        assert command_line("migrate", "--url", url) == 0
+        said.append(capsys.readouterr().out.removeprefix(f"{DatabaseURL.parse(url)}: "))
+    assert said == ["up to date.\n", "made the packages anew, and all else is up to date.\n", "up to date.\n"]
 
 
 def test_a_release_leaves_the_packages_of_a_later_one_in_use(app, next_text):

@@ -117,8 +117,11 @@ def test_what_has_not_been_done_is_counted(shop):
 USERS = {
     "column AT_ of LOGGED": "CREATE TABLE LOGGED (N QUEUE_NAME, AT_ COMPUTED BY (QUEUE_NOW()))",
     "column N of LOGGED": "COMMENT ON TABLE LOGGED IS 'has two of them'",
+    "constraint FEW of QUEUE_TASK": "ALTER TABLE QUEUE_TASK ADD CONSTRAINT FEW CHECK (ID > 0)",
     "constraint PARENT of CHILD": "CREATE TABLE CHILD (ID BIGINT CONSTRAINT PARENT REFERENCES QUEUE_TASK (ID))",
     "function TOLD": "CREATE FUNCTION TOLD (N QUEUE_TEXT) RETURNS INTEGER AS BEGIN RETURN 1; END",
+    "index BY_NAME of QUEUE_TASK": "CREATE INDEX BY_NAME ON QUEUE_TASK (NAME)",
+    "index LATE of QUEUE_HISTORY": "CREATE INDEX LATE ON QUEUE_HISTORY COMPUTED BY (QUEUE_NOW() - FINISH_TIME)",
     "index SOON of ORDERS": "CREATE INDEX SOON ON ORDERS COMPUTED BY (IIF(QUEUE_NOW() > DATE '2020-01-01', ID, 0))",
     "procedure SEND": "CREATE PROCEDURE SEND AS DECLARE N BIGINT; "
     "BEGIN SELECT ID FROM FBTASKS.ENQUEUE('a') INTO :N; END",
@@ -131,7 +134,8 @@ USERS = {
 """What an application may make of the queue's objects, by what is said of it."""
 
 
-def test_what_uses_the_queue_is_named_and_nothing_is_dropped(shop):
+def test_what_uses_the_queue_is_named_and_nothing_is_dropped(shop, monkeypatch):
+    monkeypatch.setattr(uninstall, "_SHOWN", len(USERS))
     shop.migrate()
     run(shop.settings.url, *USERS.values())
     before = objects(shop.settings.url)

@@ -64,8 +64,9 @@ def look(database: Database) -> Installed:
                 f"workers or consumers are at the queue: {_shortened(living)}. Stop them, and try again. One that was "
                 "killed counts until its lease is over."
             )
-        objects = _objects(session)
-        _refuse_used(session, objects)
+        known = migrate.made_here(session)
+        objects = _objects(session, known)
+        _refuse_used(session, objects, known)
         unfinished = {noun: many for name in _asked(session) for noun, many in session.read(name) if many}
     return Installed(sorted(objects, key=lambda each: (_ORDER.index(each.kind), each.name)), unfinished)
 
@@ -92,9 +93,12 @@ def uninstall(database: Database, found: Installed) -> None:
             ) from error
 
 
-def _objects(session: Session) -> set[Made]:
-    """Returns the objects that migrations of this distribution have made, and that are there."""
-    known = migrate.made_here(session) | {Made("TABLE", name) for name in migrate.LEDGER}
+def _objects(session: Session, known: set[Made]) -> set[Made]:
+    """Returns the objects that migrations of this distribution have made, and that are there.
+
+    *known* is what their scripts make.
+    """
+    known = known | {Made("TABLE", name) for name in migrate.LEDGER}
     known |= {each for statement in packages.triggers(*ours()) for each in made(statement)}
     there = {Made(kind.upper(), name) for kind, _, name in session.read("taken_names")}
     bases = {*packages.packages(), hooks.PACKAGE}
@@ -108,15 +112,19 @@ def _objects(session: Session) -> set[Made]:
     return found | {Made("PACKAGE BODY", each.name) for each in found if each.kind == "PACKAGE"}
 
 
-def _refuse_used(session: Session, objects: Iterable[Made]) -> None:
-    """Raises :class:`SchemaError` for what is not ours and uses one of *objects*."""
-    own = {(each.kind, each.name) for each in objects}
-    tables = {name for kind, name in own if kind in ("TABLE", "VIEW")}
-    names = {name for _, name in own}
+def _refuse_used(session: Session, objects: Iterable[Made], known: Iterable[Made]) -> None:
+    """Raises :class:`SchemaError` for what is not ours and uses one of *objects*.
+
+    *known* is what our scripts make, with indexes and constraints, which go with their tables.
+    """
+    names = {each.name for each in objects}
+    tables = {each.name for each in objects if each.kind in ("TABLE", "VIEW")}
+    own = {*objects, *known}
     used = set()
     for name, kind, user, table in session.read("dependents"):
-        is_check = kind == "TRIGGER" and re.fullmatch(r"CHECK_\d+", user)
-        is_own = (kind, user) in own or (table in tables and (kind != "TRIGGER" or is_check))
+        is_unnamed = re.fullmatch(r"(CHECK|INTEG)_\d+", user) is not None
+        is_part = table in tables and (is_unnamed or kind not in ("TRIGGER", "INDEX", "CONSTRAINT"))
+        is_own = (kind, user) in own or is_part
         if name in names and not is_own:
             used.add(f"{kind.lower()} {user}" + (f" of {table}" if table else ""))
     if used:

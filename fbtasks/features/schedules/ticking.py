@@ -10,6 +10,7 @@ latter is done here, since cronsim steps over a tick where the clock changes by 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -246,8 +247,53 @@ def _never(what: str, value: object, text: str) -> bool:
         else:
             if "day-of-month" in str(error):
                 return True
+        for field, each in zip(_FIELDS, text.split(), strict=True):
+            for span in _SPAN.finditer(each):
+                if rising := _rising(field, *span.groups()):
+                    raise ConfigurationError(
+                        f"{what} {checks.shown(value)} has {span[0]!r}, and a range must rise: write {rising!r}."
+                    ) from None
         wrong = str(error).removeprefix("Bad ").replace("-", " ")
         raise ConfigurationError(f"{what} {checks.shown(value)} has a wrong {wrong}. {_WRITE}.") from None
+
+
+class _Field(NamedTuple):
+    """A field of a cron expression, with the first and the last of its values."""
+
+    at: int
+    first: str
+    last: str
+    names: tuple[str, str] | None = None
+    """Those two by their names."""
+
+
+_FIELDS: Final = (
+    _Field(0, "0", "59"),
+    _Field(1, "0", "23"),
+    _Field(2, "1", "31"),
+    _Field(3, "1", "12", ("jan", "dec")),
+    _Field(4, "0", "6", ("sun", "sat")),
+)
+_SPAN: Final = re.compile(r"(\w+)-(\w+)")
+
+
+def _rising(field: _Field, begin: str, end: str) -> str | None:
+    """Returns the ranges that go from *begin* over the end of the field to *end*; None: it is no range that falls."""
+    if _parses(field, f"{begin}-{end}") or not _parses(field, f"{end}-{begin}"):
+        return None
+    first, last = field.names if field.names and begin.isalpha() else (field.first, field.last)
+    head = begin if begin.lower() == last else f"{begin}-{last}"
+    return f"{head},{end if end.lower() == first else f'{first}-{end}'}"
+
+
+def _parses(field: _Field, text: str) -> bool:
+    from cronsim import CronSim, CronSimError
+
+    try:
+        CronSim(" ".join(text if at == field.at else "*" for at in range(5)), datetime.now(UTC))
+    except CronSimError:
+        return False
+    return True
 
 
 def every_ms(what: str, value: Any) -> int:
