@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 from weakref import WeakKeyDictionary
 
 from fbtasks.contrib.celery.shared import SharedDatabase
@@ -115,8 +114,9 @@ class ConsumedQueues:
             return
 
         def look(transaction: Transaction) -> list[tuple[ConsumedQueue, int | None]]:
-            use = partial(transaction.call, "FBTASKS_CELERY.USE_QUEUE", None)
-            return [(queue, use(kept(queue.name), None)) for queue in queues]
+            names = [kept(queue.name) for queue in queues]
+            numbers = [transaction.call("FBTASKS_CELERY.USE_QUEUE", None, name, None) for name in names]
+            return list(zip(queues, numbers, strict=True))
 
         for queue, number in self._shared.use(look):
             if number is not None and number != queue.number:
