@@ -11,7 +11,7 @@ from support.duties import Worker
 from support.loops import opened
 from support.programs import command_line
 from support.sources import apply
-from support.sql import execute, rows
+from support.sql import adopt, execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
@@ -30,6 +30,8 @@ def app(url):
     """An app whose workers deploy what they can, on a server, too."""
     app = FBTasks("test", url, auto_migrate=True)
     app.path = "shop"
+    with app.database.session() as session:
+        adopt(session)
     yield app
     app.close()
 
