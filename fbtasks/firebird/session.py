@@ -52,16 +52,16 @@ _PIECE: Final = 65_535
 """Bytes of a segment of a BLOB; what is longer goes, and comes, in several, so that it is seen that it moves."""
 
 
-_also: ContextVar[Callable[[Transaction], None] | None] = ContextVar("_also", default=None)
+_also: ContextVar[Callable[[Transaction, Any], None] | None] = ContextVar("_also", default=None)
 _guests: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
 """Statements prepared on connections that are not ours; the driver frees them with their connection."""
 
 
 @contextmanager
-def also_doing(work: Callable[[Transaction], None]) -> Iterator[None]:
+def also_doing(work: Callable[[Transaction, Any], None]) -> Iterator[None]:
     """For the block: each transaction of :meth:`Session.run` in this thread does *work* too, before it is committed.
 
-    One that is tried again does it again.
+    *work* is called with what the transaction is to return. One that is tried again does it again.
     """
     token = _also.set(work)
     try:
@@ -332,7 +332,7 @@ class Session:
                 with self.transaction(kind, point) as transaction:
                     done = work(transaction)
                     if (also := _also.get()) is not None:
-                        also(transaction)
+                        also(transaction, done)
                     return done
             except ConflictError:
                 self.conflicts += 1

@@ -71,7 +71,8 @@ def test_what_is_done_along_with_a_change_is_committed_with_it_or_not_at_all(app
     drain(app)
     done = []
 
-    def note(transaction):
+    def note(transaction, changed):
+        assert changed == "retried"
         done.append(transaction.sql("UPDATE QUEUE_SCHEMA SET NAME = NAME || '!' WHERE VERSION = 0"))
         if len(done) == 1:
             raise ConflictError("once more")
@@ -82,7 +83,7 @@ def test_what_is_done_along_with_a_change_is_committed_with_it_or_not_at_all(app
     assert one(app, "SELECT NAME FROM QUEUE_SCHEMA WHERE VERSION = 0") == "ledger!"
     assert failed.state == "PENDING"
 
-    def refuse(transaction):
+    def refuse(transaction, changed):
         raise ZeroDivisionError
 
     with also_doing(refuse), pytest.raises(ZeroDivisionError):

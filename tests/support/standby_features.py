@@ -280,9 +280,7 @@ def dashboards(app):
     with app.database.session() as session:
         Depths()(session)
         session.run(lambda t: web.put_depths(t, {"": (0,) * 6 + ("1.0",)}))
-        number = web.next_audit(session)
-        for said in ("", "done"):
-            session.run(lambda t, s=said: web.note(t, number, "ann", "pause", "queue mail", s))
+        session.run(lambda t: web.note(t, None, "ann", "pause", "queue mail", "done"))
         for table in ("QUEUE_MINUTE", "QUEUE_DEPTH"):
             execute(app, f"UPDATE {table} SET AT_TIME = DATEADD(-5 HOUR TO AT_TIME)")
         for tried in (1, 99):

@@ -245,5 +245,5 @@ def _noted(app, moment):
         (4, "jonas", "run", "task 187 (import.prices)", "file"),
     )
     for ago, who, action, what, said in lines:
-        execute(app, "INSERT INTO QUEUE_AUDIT VALUES (NEXT VALUE FOR QUEUE_AUDIT_SEQ, ?, ?, ?, ?, ?)",
+        execute(app, "INSERT INTO QUEUE_AUDIT VALUES (NEXT VALUE FOR QUEUE_AUDIT_SEQ, ?, ?, ?, ?, ?, 'OPERATOR')",
                 moment - timedelta(minutes=ago), who, action, what, said)  # fmt: skip

@@ -47,8 +47,8 @@ def fill(app, project):
     for text in TEXTS:
         execute(
             app,
-            "INSERT INTO QUEUE_AUDIT VALUES (NEXT VALUE FOR QUEUE_AUDIT_SEQ, QUEUE_NOW(), ?, ?, ?, ?)",
-            text[:255], text[:255], text[:1000], text,
+            "INSERT INTO QUEUE_AUDIT VALUES (NEXT VALUE FOR QUEUE_AUDIT_SEQ, QUEUE_NOW(), ?, ?, ?, ?, ?)",
+            text[:255], text[:255], text[:1000], text, text[:63],
         )  # fmt: skip
 
 

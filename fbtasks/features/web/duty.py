@@ -50,10 +50,6 @@ MOST: Final = 200
 """Rows that one turn deletes."""
 READS: Final = 2_000
 """Tries that one turn looks at."""
-DAYS, AUDIT_DAYS, TRY_DAYS = 60, 180, 7
-"""How long counters, lines of the audit and tries are kept."""
-TRIES_KEPT: Final = 100_000
-"""The most tries that are kept."""
 
 
 class Statistics(Duty):
@@ -180,7 +176,6 @@ class Upkeep:
             more = all(session.call("FBTASKS_WEB.FOLD", *span, attempts=1) for _ in range(BATCHES))
             if more:  # what is joined to them comes first
                 break
-        forgotten: int = session.call("FBTASKS_WEB.FORGET", DAYS, AUDIT_DAYS, MOST, attempts=1)
-        given = self._after, READS, TRY_DAYS, TRIES_KEPT
-        self._after = session.call("FBTASKS_WEB.FORGET_TRIES", *given, attempts=1) or 0
+        forgotten: int = session.call("FBTASKS_WEB.FORGET", MOST, attempts=1)
+        self._after = session.call("FBTASKS_WEB.FORGET_TRIES", self._after, READS, attempts=1) or 0
         return more or forgotten >= MOST

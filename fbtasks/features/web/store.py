@@ -18,7 +18,7 @@ from fbtasks.queue import results
 from fbtasks.queue.register import processes
 from fbtasks.queue.results import QueueRow
 from fbtasks.sheet import Spark
-from fbtasks.system.showing import sendable
+from fbtasks.system.showing import CUT, sendable, shorten
 from fbtasks.tasks.call import WorkerRow
 
 BOUNDS: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0, 600.0)
@@ -26,6 +26,8 @@ BOUNDS: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0, 600.0
 _COUNTED: Final = 100_000
 """Tasks of each state that are counted in a queue."""
 _MOST: Final = 10**15 - 1
+_WHAT: Final = 1_000
+"""Characters of what an action of the audit was done to."""
 _LONGEST: Final = 3600.0
 """Seconds up to which the last one is taken to go."""
 BUCKETS: Final = len(BOUNDS) + 1
@@ -171,6 +173,9 @@ class AuditRow(NamedTuple):
     id: int
     time: datetime
     who: str
+    """The user whom the dashboard knows."""
+    login: str | None
+    """The user of the database; None: it was not noted yet."""
     action: str
     what: str
     said: str
@@ -445,14 +450,13 @@ def tries(session: Session, task: int) -> list[Try]:
 # The audit.
 
 
-def next_audit(session: Session) -> int:
-    """Returns the number of the next line of the audit."""
-    return int(session.call("FBTASKS_WEB_ADMIN.NEXT_AUDIT"))
+def note(transaction: Transaction, written: int | None, who: str, action: str, what: str, said: str) -> int:
+    """Writes a line of the audit, unless *written*, which the same operation has written before, is there.
 
-
-def note(transaction: Transaction, id: int, who: str, action: str, what: str, said: str) -> None:
-    """Writes the line *id* of the audit, from :func:`next_audit`; what it had before is replaced."""
-    transaction.call("FBTASKS_WEB_ADMIN.NOTE", id, who[:255], action[:255], what[:1000], said[:4000])
+    Returns its number.
+    """
+    given = who[:255], action[:255], shorten(what, _WHAT, CUT), said
+    return int(transaction.call("FBTASKS_WEB_ADMIN.NOTE", written, *given))
 
 
 def audit(session: Session, before: int | None = None, most: int = 50) -> list[AuditRow]:

@@ -11,7 +11,7 @@ from support.draining import drain
 from support.registering import register
 from support.sql import execute, one, rows
 
-from fbtasks import FEATURES, ConfigurationError, FBTasks
+from fbtasks import FEATURES, ConfigurationError, FBTasks, FBTasksError
 from fbtasks.feature import Feature
 from fbtasks.features.web import search
 from fbtasks.features.web.actions import many
@@ -63,7 +63,10 @@ def test_a_task_is_put_back_cancelled_and_deleted(app, client, fail):
     assert "The task is deleted." in said(client, post(client, f"/tasks/{number}/discard")).text
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 0
     what = f"task {number} (shop.fail)"
-    assert rows(app, AUDIT) == [("ann", each, what, "") for each in ("retry", "cancel", "cancel", "discard")]
+    *lines, refused, last = rows(app, AUDIT)
+    assert [*lines, last] == [("ann", each, what, "") for each in ("retry", "cancel", "discard")]
+    assert refused[:3] == ("ann", "cancel", what)
+    assert refused[3].startswith("refused: nothing was changed, for the task is cancelled: only tasks that have not")
     found = page(client, "/audit")
     assert found.text.count(what) == 4
 
@@ -150,11 +153,40 @@ def test_tasks_that_are_ticked(app, client, fail):
     assert answer.headers["Location"].startswith("/tasks?q=state:failed&after=9.9&said=Retry")
     assert rows(app, "SELECT ID FROM QUEUE_HISTORY ORDER BY ID") == [(ids[0],), (ids[2],)]
     what = f"tasks {ids[1]}, {ids[3]}"
-    assert rows(app, AUDIT) == [("ann", "retry", what, f"2 tasks, {ids[1]} to {ids[3]}")]
+    assert rows(app, AUDIT) == [("ann", "retry", what, f"2 tasks: {ids[1]}, {ids[3]}")]
     for each in ("x", "", "-1", "9" * 19):
         assert f"id={each} must be the numbers of 500 tasks or fewer" in page(client, f"/bulk/discard?id={each}").text
     assert client.post(path + "".join(f"&id={n}" for n in range(500)), headers=SAME).status_code == 400
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
+
+
+def test_the_numbers_of_all_that_are_ticked_are_in_the_audit(app, client):
+    ids = [each.id for each in app.task(name="t")(print).delay_many([()] * 500)]
+    answer = post(client, "/bulk/cancel?q=" + "".join(f"&id={number}" for number in ids))
+    assert "Cancel: 500 tasks of 500." in said(client, answer).text
+    ((_, _, what, told),) = rows(app, AUDIT.replace("VARCHAR(1000)", "VARCHAR(8000)"))
+    assert told == f"500 tasks: {', '.join(map(str, ids))}"
+    assert len(what) == 1000
+    assert told in page(client, "/audit").text
+
+
+def test_what_fails_half_way_is_told(app, client, fail, monkeypatch):
+    monkeypatch.setattr(many, "BATCH", 2)
+    first, _, third = fail(1, 2, 3)
+    change, tries = many.ON_MANY["retry"].change, []
+
+    def refuse_second(*given):
+        tries.append(given)
+        if len(tries) == 2:
+            raise FBTasksError("that is enough")
+        return change(*given)
+
+    monkeypatch.setitem(many.ON_MANY, "retry", many.ON_MANY["retry"]._replace(change=refuse_second))
+    assert post(client, "/bulk/retry?q=state:failed").status_code == 409
+    done, refused = rows(app, AUDIT)
+    assert done[3] == f"3 tasks, {first} to {third}"
+    assert refused[3] == f"refused: 2 tasks of 3 were changed, and then: that is enough ({done[3]})"
+    assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == [(first,)]
 
 
 def test_ticked_tasks_need_the_right_of_their_queue(app):

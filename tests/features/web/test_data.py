@@ -8,6 +8,7 @@ from support.draining import drain
 from support.duties import Worker
 from support.registering import register
 from support.sql import NOW, execute, one, rows
+from support.users import with_role
 
 from fbtasks import FBTasks
 from fbtasks import timing as clock
@@ -173,8 +174,8 @@ def test_of_two_that_join_one_leaves_it_to_the_other(app, session, now):
 def test_what_was_kept_long_enough_goes(app, session, now, monkeypatch):
     for days in (59, 61):
         put(app, ROW, now - timedelta(days=days), span=3600, writer=1)
-    for days, number in ((179, 2), (181, 1)):
-        session.run(lambda t: store.note(t, number, "ann", "retry", "task 1", ""))  # noqa: B023
+    for days in (181, 179):
+        number = session.run(lambda t: store.note(t, None, "ann", "retry", "task 1", ""))
         execute(app, f"UPDATE QUEUE_AUDIT SET AT_TIME = DATEADD(-{days} DAY TO AT_TIME) WHERE ID = {number}")
     alive = int(app.task(name="t")(lambda: None).delay().id)
     tried = store.Tried(alive, 1, "retry", "w", 0.0, 0.0, "E", "m", "")
@@ -183,10 +184,10 @@ def test_what_was_kept_long_enough_goes(app, session, now, monkeypatch):
     upkeep = Upkeep()
     upkeep(session)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_MINUTE") == 1
-    assert [each.id for each in store.audit(session)] == [2]
+    assert [each.id for each in store.audit(session)] == [number]
     assert [each.number for each in store.tries(session, alive)] == [2, 3]
     assert store.tries(session, 99) == []
-    monkeypatch.setattr(duty, "TRIES_KEPT", 2)
+    one(app, "SELECT GEN_ID(QUEUE_TRY_SEQ, 99998) FROM RDB$DATABASE")  # the 100,000th but one is the third
     monkeypatch.setattr(duty, "READS", 1)
     for _ in range(4):
         upkeep(session)
@@ -337,25 +338,44 @@ def test_names_in_a_program_tell_failures_apart(error, message):
 def test_the_audit_has_one_line_for_an_operation_however_often_it_is_tried(app, session):
     failed = app.task(name="fails", max_retries=0)(lambda: 1 / 0).delay()
     drain(app)
-    number, tried = store.next_audit(session), []
+    written = [None]
 
-    def note(transaction):
-        tried.append(1)
-        store.note(transaction, number, "ann", "retry", f"task {failed.id}", "x" * 5000)
-        if len(tried) == 1:
+    def note(transaction, done=True):
+        written.append(store.note(transaction, written[-1], "ann", "retry", f"task {failed.id}", "x" * 50_000))
+        assert done
+        if len(written) == 2:
             raise ConflictError("once more")
 
     with also_doing(note):
         tasks.retry(app.database, [failed.id])
-    assert len(tried) == 2
     session.run(note)  # of another transaction of it
+    assert written[-1] == written[-2]
     (line,) = store.audit(session)
-    assert (line.id, line.who, line.action, line.what) == (number, "ann", "retry", f"task {failed.id}")
-    assert len(line.said) == 4000
-    session.run(lambda t: store.note(t, store.next_audit(session), "bob", "pause", "queue mail", ""))
+    assert (line.id, line.who, line.action, line.what) == (written[-1], "ann", "retry", f"task {failed.id}")
+    assert len(line.said) == 50_000
+    session.run(lambda t: store.note(t, None, "bob", "pause", "queue mail", ""))
     assert [each.who for each in store.audit(session)] == ["bob", "ann"]
     assert [each.who for each in store.audit(session, most=1)] == ["bob"]
     assert [each.who for each in store.audit(session, before=store.audit(session)[0].id)] == ["ann"]
+
+
+@pytest.mark.usefixtures("url")
+def test_nobody_rewrites_or_erases_the_audit(app, session):
+    lines = [session.run(lambda t: store.note(t, None, "ann", "discard", "task 1", "x")) for _ in range(2)]
+    before = store.audit(session)
+    assert {line.login for line in before} == {one(app, "SELECT CURRENT_USER FROM RDB$DATABASE").strip()}
+    for role, routine, *params in (
+        ("operator", "FBTASKS_WEB_ADMIN.NOTE", lines[0], "bob", "look", "nothing", ""),
+        ("operator", "FBTASKS_WEB_ADMIN.NOTE", lines[1] + 1, "ann", "look", "nothing", ""),  # the next one of others
+        ("worker", "FBTASKS_WEB.FORGET", 100_000),
+    ):
+        with with_role(app, role) as url, closing(FBTasks("other", url)) as other:
+            other.database.use(lambda session, call=(routine, *params): session.call(*call))
+    forged, *rest = store.audit(session)
+    assert rest == before
+    with with_role(app, "operator") as url:
+        assert (forged.who, forged.login) == ("ann", url.user)
+    assert session.run(lambda t: store.note(t, None, "ann", "purge", "queue a", "")) not in [*lines, forged.id]
 
 
 @pytest.mark.parametrize(

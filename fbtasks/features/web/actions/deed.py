@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from werkzeug.exceptions import Forbidden
 from werkzeug.wrappers import Response
 
+from fbtasks.errors import ConfigurationError, DatabaseUnavailable, FBTasksError
 from fbtasks.features.web import store
 from fbtasks.firebird.session import Transaction, also_doing
 from fbtasks.sheet import Field
@@ -51,6 +52,8 @@ class Deed:
     fields: Sequence[Field] = ()
     said: Callable[[Values], str] | None = None
     """What the audit has of the values; None: all of them but arguments."""
+    did: Callable[[Any], object] = lambda _: True
+    """Returns something true when a transaction that has returned this has changed something."""
     harms: bool = False
     hidden: Sequence[tuple[str, str]] = ()
     """What the form has beside its fields."""
@@ -70,7 +73,7 @@ def perform(context: Context, deed: Deed) -> Response:
     context.options.seal.check_post(context.request, context.who)
     values = {each.name: context.request.form.get(each.name, "").strip() for each in deed.fields}
     said = _said(deed.fields, values) if deed.said is None else deed.said(values)
-    with _noting(context, deed.action, deed.what, said):
+    with _noting(context, deed, said):
         done = deed.do(values)
     told, back = (done, deed.back) if isinstance(done, str) else done
     return context.redirect(back, told)
@@ -82,16 +85,30 @@ def _said(fields: Sequence[Field], values: Values) -> str:
 
 
 @contextmanager
-def _noting(context: Context, action: str, what: str, said: str) -> Iterator[None]:
-    """For the block, which changes something: the audit has a line of it, written in each of its transactions."""
-    number, database, noted = context.database.use(store.next_audit), context.database, False
+def _noting(context: Context, deed: Deed, said: str) -> Iterator[None]:
+    """For the block, which changes something: the audit has a line of it, written in the first of its transactions.
 
-    def note(transaction: Transaction) -> None:
-        nonlocal noted
-        store.note(transaction, number, context.who, action, what, said)
-        noted = True
+    What is refused has one that says so.
+    """
+    line: int | None = None
 
-    with also_doing(note):
-        yield
-    if not noted:  # it was not done by a transaction of a session's
-        database.use(lambda session: session.run(note))
+    def note(transaction: Transaction, done: object) -> None:
+        nonlocal line
+        if deed.did(done):
+            line = store.note(transaction, line, context.who, deed.action, deed.what, said)
+
+    def write(said: str) -> None:
+        given = None, context.who, deed.action, deed.what, said
+        context.database.use(lambda session: session.run(lambda transaction: store.note(transaction, *given)))
+
+    try:
+        with also_doing(note):
+            yield
+    except (ConfigurationError, DatabaseUnavailable):  # a value was wrong, or nothing can be written
+        raise
+    except FBTasksError as error:
+        with suppress(FBTasksError):  # the first error is the one to tell
+            write(f"refused: {error}" + (f" ({said})" if said else ""))
+        raise
+    if line is None:  # it was not done by a transaction of a session's
+        write(said)

@@ -125,7 +125,8 @@ def bulk(context: Context, action: str) -> Response:
         back = context.url("tasks", q=str(query))
     if action in ("cancel", "stop"):  # each takes a right of its own
         found = [row for row in found if (row.state is State.RUNNING) == (action == "stop")]
-    return _many(context, action, what, [row.id for row in found], back, whole=whole, queue=_queue_of(found))
+    ids = [row.id for row in found]
+    return _many(context, action, what, ids, back, whole=whole, queue=_queue_of(found), ticked=bool(ticked))
 
 
 def _ticked(context: Context, ids: Sequence[str]) -> list[TaskRow]:
@@ -183,6 +184,7 @@ def _many(
     *,
     whole: bool,
     queue: str | None = None,
+    ticked: bool = False,
 ) -> Response:
     if action not in ON_MANY:
         raise NotFound("There is no such action.")
@@ -208,7 +210,9 @@ def _many(
         return f"{act.label}: {count(done, 'task')} of {len(ids)}."
 
     def said(values: Values) -> str:
-        which = f"{count(len(ids), 'task')}, {min(ids)} to {max(ids)}" if ids else "0 tasks"
+        which = count(len(ids), "task")
+        if ids:
+            which += f": {', '.join(map(str, ids))}" if ticked else f", {min(ids)} to {max(ids)}"
         return which + (f", one each {step} ms" if (step := step_of(values)) else "")
 
     deed = Deed(

@@ -106,6 +106,7 @@ def task(context: Context, id: str, action: str) -> Response:
         back=context.url("tasks") if action == "discard" else back,
         ask=act.ask.format(id=row.id, name=row.name),
         do=lambda _: _changed(act.change(context.database, [str(row.id)]), act),
+        did=bool,  # of what is left as it was the audit says that it was refused
         harms=bool(act.ask),
     )
     return perform(context, deed)

@@ -122,23 +122,23 @@ BEGIN
     SUSPEND;
 END^
 
--- Deletes up to MOST counters, backlogs and versions that are older than DAYS, and as many lines of the audit older
--- than AUDIT_DAYS.
-PROCEDURE FORGET (DAYS INTEGER, AUDIT_DAYS INTEGER, MOST INTEGER)
+-- Deletes up to MOST counters, backlogs and versions that are older than 60 days, and as many lines of the audit older
+-- than 180. How long they are kept is said here alone: tasks run with the rights of the workers that call this.
+PROCEDURE FORGET (MOST INTEGER)
 RETURNS (FORGOTTEN INTEGER)
 AS
     DECLARE LIMIT_TIME TIMESTAMP;
     DECLARE ID BIGINT;
     DECLARE AT_TIME TIMESTAMP;
 BEGIN
-    LIMIT_TIME = DATEADD(-DAYS DAY TO QUEUE_NOW());
+    LIMIT_TIME = DATEADD(-60 DAY TO QUEUE_NOW());
     DELETE FROM QUEUE_MINUTE WHERE SPAN = 3600 AND AT_TIME < :LIMIT_TIME ROWS :MOST;
     FORGOTTEN = ROW_COUNT;
     DELETE FROM QUEUE_DEPTH WHERE SPAN = 3600 AND AT_TIME < :LIMIT_TIME ROWS :MOST;
     FORGOTTEN = FORGOTTEN + ROW_COUNT;
     DELETE FROM QUEUE_VERSION WHERE AT_TIME < :LIMIT_TIME ROWS :MOST;
     FORGOTTEN = FORGOTTEN + ROW_COUNT;
-    LIMIT_TIME = DATEADD(-AUDIT_DAYS DAY TO QUEUE_NOW());
+    LIMIT_TIME = DATEADD(-180 DAY TO QUEUE_NOW());
     FOR SELECT FIRST (:MOST) ID, AT_TIME FROM QUEUE_AUDIT ORDER BY ID INTO :ID, :AT_TIME DO
     BEGIN
         IF (AT_TIME >= LIMIT_TIME) THEN
@@ -149,15 +149,15 @@ BEGIN
     SUSPEND;
 END^
 
--- Looks at the next READS tries with IDs above AFTER_ID, and deletes those that ended more than DAYS ago, are not among
--- the newest KEPT, or whose task is no longer there. LAST_ID is how far it has looked; NULL: to the end.
-PROCEDURE FORGET_TRIES (AFTER_ID BIGINT, READS INTEGER, DAYS INTEGER, KEPT INTEGER)
+-- Looks at the next READS tries with IDs above AFTER_ID, and deletes those that ended more than 7 days ago, are not
+-- among the newest 100,000, or whose task is no longer there. LAST_ID is how far it has looked; NULL: to the end.
+PROCEDURE FORGET_TRIES (AFTER_ID BIGINT, READS INTEGER)
 RETURNS (LAST_ID BIGINT)
 AS
     DECLARE ID BIGINT;
     DECLARE IS_OVER BOOLEAN;
 BEGIN
-    FOR SELECT R.ID, R.END_TIME < DATEADD(-:DAYS DAY TO QUEUE_NOW()) OR R.ID <= GEN_ID(QUEUE_TRY_SEQ, 0) - :KEPT
+    FOR SELECT R.ID, R.END_TIME < DATEADD(-7 DAY TO QUEUE_NOW()) OR R.ID <= GEN_ID(QUEUE_TRY_SEQ, 0) - 100000
             OR NOT (EXISTS(SELECT 1 FROM QUEUE_TASK WHERE ID = R.TASK_ID)
                 OR EXISTS(SELECT 1 FROM QUEUE_HISTORY WHERE ID = R.TASK_ID))
         FROM QUEUE_TRY R WHERE R.ID > :AFTER_ID ORDER BY R.ID INTO :ID, :IS_OVER DO
@@ -176,22 +176,19 @@ END^
 
 PACKAGE FBTASKS_WEB_ADMIN^
 
--- The number of the next line of the audit.
-PROCEDURE NEXT_AUDIT
+-- Writes a line of the audit, once, with the login that the database knows: WHO is the user whom the dashboard knows.
+-- WRITTEN_ID is the line that the same operation has written in a transaction before, and nothing is written again, or
+-- NULL. One that is not there was rolled back, and is written anew. ID is the line.
+PROCEDURE NOTE (WRITTEN_ID BIGINT, WHO QUEUE_TEXT, ACTION QUEUE_TEXT, WHAT QUEUE_MESSAGE, SAID QUEUE_LONG_TEXT)
 RETURNS (ID BIGINT)
 AS
 BEGIN
-    ID = NEXT VALUE FOR QUEUE_AUDIT_SEQ;
+    SELECT ID FROM QUEUE_AUDIT WHERE ID = :WRITTEN_ID INTO :ID;
+    IF (ID IS NULL) THEN
+        INSERT INTO QUEUE_AUDIT (ID, AT_TIME, LOGIN, WHO, ACTION, WHAT, SAID)
+            VALUES (NEXT VALUE FOR QUEUE_AUDIT_SEQ, QUEUE_NOW(), CURRENT_USER, :WHO, :ACTION, :WHAT, :SAID)
+            RETURNING ID INTO :ID;
     SUSPEND;
-END^
-
--- Writes a line of the audit. A transaction that is tried again, or another one of the same operation, writes it anew.
-PROCEDURE NOTE (ID BIGINT, WHO QUEUE_TEXT, ACTION QUEUE_TEXT, WHAT QUEUE_MESSAGE,
-    SAID VARCHAR(4000) CHARACTER SET UTF8 COLLATE UTF8)
-AS
-BEGIN
-    UPDATE OR INSERT INTO QUEUE_AUDIT (ID, AT_TIME, WHO, ACTION, WHAT, SAID)
-        VALUES (:ID, QUEUE_NOW(), :WHO, :ACTION, :WHAT, :SAID) MATCHING (ID);
 END^
 
 SET TERM ; ^
