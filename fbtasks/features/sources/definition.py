@@ -25,9 +25,7 @@ SILENT_BYTES: Final = 255
 """The most bytes of the names of all tasks that are silenced in a transaction, in UTF-8."""
 
 
-SILENT_RULE: Final = (
-    "where transactions are silenced, a comma parts names, '*' stands for all, and spaces around a name do not count."
-)
+SILENT_RULE: Final = "where transactions are silenced, a comma parts names, '*' stands for all."
 
 
 def check_silent_name(name: str) -> None:
@@ -46,8 +44,8 @@ def check_silent_name(name: str) -> None:
 
 
 def may_be_silent(name: str) -> bool:
-    """Returns whether a transaction can be silenced for one task of that name."""
-    return "," not in name and name != "*" and name == name.strip()
+    """Returns True when a transaction can be silenced for one task of that name."""
+    return "," not in name and name != "*"
 
 
 def column_names(what: str, value: object) -> tuple[str, ...]:
