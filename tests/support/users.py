@@ -13,6 +13,16 @@ from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 
 
+@contextmanager
+def without_role(app):
+    """The URL of the app's database for a user without rights. The embedded engine asks for no password."""
+    if app.settings.url.embedded:
+        yield replace(app.settings.url, user="ANN")
+        return
+    with closing(Users(app.settings.url.reveal())) as users:
+        yield DatabaseURL.parse(users.add())
+
+
 class Users:
     """Users of the server that live as long as a test."""
 
@@ -71,11 +81,16 @@ class Users:
 
 
 @contextmanager
-def viewer(app):
-    """The URL of the app's database for a user who is a viewer. The embedded engine asks for no password."""
+def with_role(app, role):
+    """The URL of the app's database for a user with a role. The embedded engine asks for no password."""
     if app.settings.url.embedded:
-        app.database.use(lambda session: grants.grant(session, "viewer", "VIEWER"))
-        yield replace(app.settings.url, user="VIEWER")
+        app.database.use(lambda session: grants.grant(session, role, role.upper()))
+        yield replace(app.settings.url, user=role.upper())
         return
     with closing(Users(app.settings.url.reveal())) as users:
-        yield users.add("viewer")
+        yield users.add(role)
+
+
+def viewer(app):
+    """The URL of the app's database for a user who is a viewer."""
+    return with_role(app, "viewer")
