@@ -20,13 +20,13 @@ def _beside():
 
 
 @contextmanager
-def database(path, copied=None, **options):
+def database(path, copied=None):
     """A database without a queue, or a copy of a file: the embedded file *path*, or one on the server for the block."""
     url = DatabaseURL(str(path)) if SERVER is None else _beside()
     if copied:
         shutil.copyfile(copied, url.database)
     else:
-        connections.connect(url, create=True, **options).close()
+        connections.connect(url, create=True).close()
     try:
         yield url
     finally:
