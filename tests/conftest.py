@@ -10,12 +10,12 @@ import sys
 import textwrap
 import threading
 import time
-import uuid
 from contextlib import ExitStack, closing, contextmanager
 
 import hypothesis
 import pytest
 from firebird.driver import DbWriteMode, connect_server
+from support.databases import SERVER, database, is_copied
 from support.draining import drain
 from support.emptied import Emptied
 from support.forkserver import forkserver
@@ -24,13 +24,10 @@ from support.signals import as_in_a_terminal
 from support.sql import FEATURES, adopt, adopt_file, execute
 
 from fbtasks import DatabaseUnavailable, FBTasks
-from fbtasks.firebird import connections
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.testing import eager
-from fbtasks.url import DatabaseURL
 
-SERVER = os.environ.get("FBTASKS_TEST_URL")
 PAGES = 512
 """The cache of a test's database: each process that opens one sets all of its pages up, and few tests need many."""
 
@@ -88,8 +85,8 @@ def pytest_collection_modifyitems(config, items):
     # One process begins with the long ones, and the others take over what it has not come to when they are done.
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
-        if SERVER and item.get_closest_marker("embedded"):
-            item.add_marker(pytest.mark.skip(reason="FBTASKS_TEST_URL names a server"))
+        if SERVER and (marker := item.get_closest_marker("embedded")):
+            item.add_marker(pytest.mark.skip(reason="for the embedded engine: " + " ".join(marker.args)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -143,25 +140,8 @@ def _make_template(path):
 
 @pytest.fixture(scope="session")
 def copied(once):
-    """Whether a copy of a file is a database of the server: it is on this machine, and runs as this user."""
-    return once("copied", _note_whether_copied).read_text() != ""
-
-
-def _note_whether_copied(note):
-    url = _beside(uuid.uuid4().hex)
-    connections.connect(url, create=True).close()
-    try:
-        here = os.stat(url.database).st_uid == os.geteuid()
-    except OSError:
-        here = False
-    _drop(url)
-    note.write_text("yes" if here else "")
-
-
-def _beside(name):
-    """The URL of a database beside that of FBTASKS_TEST_URL."""
-    base, _, query = SERVER.partition("?")
-    return DatabaseURL.parse(f"{base}.{name}" + (f"?{query}" if query else ""))
+    """Whether a copy of a file is a database of the server."""
+    return once("copied", lambda note: note.write_text("yes" * is_copied())).read_text() == "yes"
 
 
 @pytest.fixture
@@ -189,35 +169,11 @@ def _has_database(request):
 @contextmanager
 def _database_on_server(template):
     """A database beside that of FBTASKS_TEST_URL: a copy of *template*, or migrated, which takes long."""
-    url = _beside(uuid.uuid4().hex)
-    if template:
-        shutil.copyfile(template, url.database)
-    else:
-        connections.connect(url, create=True).close()
-        with closing(FBTasks("maker", url, features=FEATURES)) as maker:
-            maker.migrate()
-    try:
+    with database("", template) as url:
+        if not template:
+            with closing(FBTasks("maker", url, features=FEATURES)) as maker:
+                maker.migrate()
         yield url.reveal()
-    finally:
-        _drop(url)
-
-
-def _drop(url):
-    """Drops a database on a server, where the connections of killed processes may live for a moment longer."""
-    limit = time.monotonic() + 30
-    while True:
-        connection = connections.connect(url)
-        try:
-            connection.execute_immediate("DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID <> CURRENT_CONNECTION")
-            connection.commit()
-            connection.drop_database()
-        except Exception:
-            connection.close()
-            if time.monotonic() > limit:
-                raise
-            time.sleep(0.2)
-        else:
-            return
 
 
 @pytest.fixture

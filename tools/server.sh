@@ -7,15 +7,15 @@
 #   tools/server.sh run COMMAND    starts it, runs COMMAND with FBTASKS_TEST_URL, and stops it however COMMAND ends
 #
 # Debian 13 has no Firebird 5, but its program `firebird` is only a listener: it serves the client library and the
-# engine of the wheel firebird-embedded. That program and its libraries are fetched from the package sources of this
-# system and unpacked into the folder, once. It is a mixture, for tests alone: `EXECUTE STATEMENT ... AS USER` without
-# a password ends it. FBTASKS_SERVER names its folder (default: .server), PYTHON a Python that has the wheel. The exit
-# status is 77 where no such server can be had.
+# engine of the wheel firebird-embedded. That program and its C libraries are fetched from the package sources of this
+# system and unpacked into the folder, once; ICU and libtommath are this system's, as for the embedded engine. It is a
+# mixture, for tests alone: `EXECUTE STATEMENT ... AS USER` without a password ends it. FBTASKS_SERVER names its folder
+# (default: .server), PYTHON a Python that has the wheel. The exit status is 77 where no such server can be had.
 set -euo pipefail
 
 CANNOT=77
 RELEASE=trixie
-PACKAGES=(firebird4.0-server libc6 libgcc-s1 libicu76 libstdc++6 libtomcrypt1 libtommath1)
+PACKAGES=(firebird4.0-server libc6 libgcc-s1 libstdc++6)
 top=$(realpath "$(dirname "$0")/..")
 python=${PYTHON:-$top/.venv/bin/python}
 box=$(realpath -m "${FBTASKS_SERVER:-$top/.server}")

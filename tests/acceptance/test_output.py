@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,15 +16,14 @@ import pytest
 from rich.cells import cell_len
 from support.programs import command_line
 from support.sql import NOW, execute, one
+from support.users import with_role
 
 from fbtasks import FBTasks, Ordered
 from fbtasks.cli import main
 from fbtasks.cli.calls import _say_unknown
 from fbtasks.cli.options import Command
 from fbtasks.cli.output import visible, visible_json
-from fbtasks.database import grants
 from fbtasks.testing import drain
-from fbtasks.url import DatabaseURL
 
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 NASTY = "\x1b[31mred\x9b1m\u202eback\x07\x7f寿司"
@@ -259,12 +257,9 @@ def test_a_call_says_when_no_living_worker_knows_the_name(shop, fb):
     assert "nothing was enqueued" in fb("call", "shop.sya", "--task-id", "said").err
 
 
-@pytest.mark.embedded
-def test_a_call_of_a_user_who_may_not_see_workers_says_nothing_of_them(app, url, capsys):
+def test_a_call_of_a_user_who_may_not_see_workers_says_nothing_of_them(app, capsys):
     app.migrate()
-    with app.database.session() as session:
-        grants.grant(session, "producer", "ANN")
-    with closing(FBTasks("producer", replace(DatabaseURL.parse(url), user="ANN"))) as producer:
+    with with_role(app, "producer") as theirs, closing(FBTasks("producer", theirs)) as producer:
         _say_unknown(Command(producer, None, as_json=False), "shop.say", "1")
     assert capsys.readouterr().err == ""
     _say_unknown(Command(app, None, as_json=False), "shop.say", "1")

@@ -3,7 +3,6 @@
 import pytest
 
 
-@pytest.mark.embedded
 def test_a_fork_with_open_connections_is_refused_and_loses_nothing(app, project):
     out = project.python("""
         import os

@@ -3,8 +3,7 @@
 import os
 import re
 import secrets
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from support.golden import kept
 from support.sheets import Shown
 from support.sql import execute, rows
-from support.users import Users
+from support.users import Users, viewer, with_role
 
 from fbtasks import FBTasks, FBTasksError, ResultTimeout
 from fbtasks.config import Settings
@@ -26,7 +25,6 @@ from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.queue import results, tasks
 from fbtasks.states import State
 from fbtasks.testing import drain
-from fbtasks.url import DatabaseURL
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
@@ -152,14 +150,17 @@ def test_names_are_those_of_a_login():
 
 def test_the_command(project):
     project.run("migrate")
-    done = project.run("grant", "producer", "ann", "bob")
-    assert done.stdout == "ANN has the role producer now.\nBOB has the role producer now.\n"
+    ann, bob = (f"{name}_{secrets.token_hex(6)}" for name in ("ann", "bob"))  # a server may have users
+    done = project.run("grant", "producer", ann, bob)
+    assert done.stdout == f"{ann.upper()} has the role producer now.\n{bob.upper()} has the role producer now.\n"
     assert ("permissions of the file" in done.stderr) == (SERVER is None)
-    assert ("no user ANN yet" in done.stderr) == (SERVER is not None and "no user BOB yet" in done.stderr)
-    assert "had the role producer" in project.run("grant", "producer", "ann").stdout
-    assert project.run("grant", "producer", "ann", "--revoke").stdout == "ANN has lost the role producer.\n"
-    assert project.run("grant", "producer", "ann", "--revoke").stdout == "ANN did not have the role producer.\n"
-    wrong = project.run("grant", "admin", "ann", check=False)
+    for name in (ann, bob):
+        assert (f"no user {name.upper()} yet" in done.stderr) == (SERVER is not None)
+    assert "had the role producer" in project.run("grant", "producer", ann).stdout
+    assert project.run("grant", "producer", ann, "--revoke").stdout == f"{ann.upper()} has lost the role producer.\n"
+    again = project.run("grant", "producer", ann, "--revoke")
+    assert again.stdout == f"{ann.upper()} did not have the role producer.\n"
+    wrong = project.run("grant", "admin", ann, check=False)
     assert (wrong.returncode, "'producer', 'worker', 'operator'" in wrong.stderr) == (2, True)
     public = project.run("grant", "producer", "public", check=False)
     assert (public.returncode, "Error: PUBLIC is everybody" in public.stderr) == (2, True)
@@ -205,52 +206,38 @@ class Messages:
 
 
 @pytest.fixture
-def people(app, url, request):
+def people(app, url):
     """The users ``producer``, ``worker`` and ``owner``, by their roles."""
     app.migrate()
-    if SERVER is None:
-        owner = DatabaseURL.parse(url)
-        urls = {role: replace(owner, user=role.upper()) for role in ("producer", "worker")}
-        with app.database.session() as session:
-            for role, found in urls.items():
-                grants.grant(session, role, found.user)
-    else:
-        users = request.getfixturevalue("users")
-        owner = DatabaseURL.parse(url)
-        urls = {role: DatabaseURL.parse(users.add(role)) for role in ("producer", "worker")}
-    found = {role: Messages(each) for role, each in {**urls, "owner": owner}.items()}
-    yield found
-    for each in found.values():
-        each.shared.close()
+    with ExitStack() as stack:
+        urls = {role: stack.enter_context(with_role(app, role)) for role in ("producer", "worker")}
+        found = {role: Messages(each) for role, each in {**urls, "owner": url}.items()}
+        yield found
+        for each in found.values():
+            each.shared.close()
 
 
-def test_a_viewer_sees_what_dashboards_show_and_takes_no_action(app, url, request):
+def test_a_viewer_sees_what_dashboards_show_and_takes_no_action(app):
     app.limit("one", at_once=1)
     app.add_periodic(app.task(name="t", limits="one")(lambda: None), every=60)
     app.on_change("T", insert=True, name="changed")(lambda change: None)
     execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     app.migrate()
     end = (app.task(name="u", limits="one")(lambda: None).si() | app.task(name="v")(lambda: None).si()).delay()
-    found = DatabaseURL.parse(url)
-    if SERVER is None:
-        found = replace(found, user="VIEWER")
-        app.database.use(lambda session: grants.grant(session, "viewer", "VIEWER"))
-    else:
-        found = DatabaseURL.parse(request.getfixturevalue("users").add("viewer"))
     tables = ("QUEUE_TASK", "QUEUE_LIMIT", "QUEUE_SCHEDULE", "QUEUE_SUBSCRIPTION")
     before = [rows(app, f"SELECT * FROM {table}") for table in tables]
     values = {"at_once": "2", "rate": "1/s", "task": "1", "cron": "@daily", "every": "60", "args": "[]", "kwargs": "{}"}
     seen = {}
-    with closing(FBTasks("test", found)) as viewer:
+    with viewer(app) as theirs, closing(FBTasks("test", theirs)) as viewing:
         for feature in ("limits", "schedules", "workflows", "sources", "progress", "celery"):
-            shown = Shown(viewer, feature)
+            shown = Shown(viewing, feature)
             shown.of_task(end.id)
             seen[feature] = shown.keys(1)
             for key in seen[feature]:
                 assert shown.detail(key) is not None
                 for act in shown.sheet.actions.values():
                     with suppress(FBTasksError):
-                        act.do(viewer, key, values)
+                        act.do(viewing, key, values)
     assert {name: len(keys) for name, keys in seen.items() if keys} == dict.fromkeys(
         ("limits", "schedules", "workflows", "sources"), 1
     )

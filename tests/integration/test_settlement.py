@@ -1,17 +1,19 @@
 """A commit whose answer is lost: the number of its transaction tells what became of it. The loss alone is staged."""
 
 import threading
+from contextlib import ExitStack, closing
 
 import pytest
-from firebird.driver import connect as attach
 from support.draining import drain
 from support.sql import one, rows
+from support.users import with_role
 
-from fbtasks import DatabaseUnavailable, EnqueueUncertain
-from fbtasks.database import grants, settlement
+from fbtasks import DatabaseUnavailable, EnqueueUncertain, FBTasks
+from fbtasks.database import settlement
 from fbtasks.database.packages import queries
 from fbtasks.database.settlement import ENQUEUE, PUBLISH
 from fbtasks.errors import CommitUncertain
+from fbtasks.firebird import connections
 from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.queue import tasks
 
@@ -147,32 +149,24 @@ def test_a_number_that_the_database_has_not_come_to_was_not_committed(app, add):
     assert settlement.settle(app.enqueuer._use, 2**40) is False
 
 
-@pytest.mark.embedded
 @pytest.mark.usefixtures("url")
 def test_a_user_who_may_only_enqueue_is_told_of_its_own_transactions_and_cuts_no_others(app, add):
-    """The embedded engine believes any user name, and then allows what that user may do."""
-    with app.database.session() as session:
-        grants.grant(session, "producer", "BOB")
-
-    def connect(user):
-        return Session(
-            attach(app.settings.url.database, user=user, charset="UTF8"),
-            app.settings.url,
-            queries(app.database.generation),
+    app.migrate()
+    with ExitStack() as stack:
+        bob = FBTasks("bob", stack.enter_context(with_role(app, "producer"))).settings.url
+        lost, other, foreign = (
+            stack.enter_context(closing(Session(connections.connect(url), url, queries(app.database.generation))))
+            for url in (bob, bob, app.settings.url)
         )
-
-    sessions = lost, other, foreign = connect("BOB"), connect("BOB"), connect("SYSDBA")
-    numbers = []
-    for session in (lost, foreign):
-        manager = session.connection.transaction_manager(ENQUEUE)
-        manager.begin()
-        transaction = Transaction(manager, session.url, session.queries, session)
-        numbers.append(tasks.enqueue(transaction, [add.call((1, 2), {})])[1])
-    mine, theirs = numbers
-    assert other.run(lambda t: settlement.committed(t, mine), READ) is None
-    assert not other.call("FBTASKS_PRODUCER.KILL_OWN_CONNECTION", theirs)
-    assert other.call("FBTASKS_PRODUCER.KILL_OWN_CONNECTION", mine)
-    assert other.run(lambda t: settlement.committed(t, mine), READ) is False
-    assert (lost.alive(), foreign.alive()) == (False, True)
-    for session in sessions:
-        session.close()
+        numbers = []
+        for session in (lost, foreign):
+            manager = session.connection.transaction_manager(ENQUEUE)
+            manager.begin()
+            transaction = Transaction(manager, session.url, session.queries, session)
+            numbers.append(tasks.enqueue(transaction, [add.call((1, 2), {})])[1])
+        mine, theirs = numbers
+        assert other.run(lambda t: settlement.committed(t, mine), READ) is None
+        assert not other.call("FBTASKS_PRODUCER.KILL_OWN_CONNECTION", theirs)
+        assert other.call("FBTASKS_PRODUCER.KILL_OWN_CONNECTION", mine)
+        assert other.run(lambda t: settlement.committed(t, mine), READ) is False
+        assert (lost.alive(), foreign.alive()) == (False, True)

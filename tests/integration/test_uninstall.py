@@ -4,6 +4,7 @@ import json
 from contextlib import closing
 
 import pytest
+from support.databases import database
 from support.draining import drain
 from support.programs import command_line
 from support.registering import register
@@ -12,9 +13,6 @@ from support.sql import execute, rows
 from fbtasks import FBTasks, SchemaError
 from fbtasks.database.review import uninstall
 from fbtasks.firebird import connections
-from fbtasks.url import DatabaseURL
-
-pytestmark = pytest.mark.embedded
 
 OBJECTS = """
 SELECT 'relation', TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0
@@ -54,17 +52,16 @@ def objects(url):
 @pytest.fixture
 def shop(tmp_path):
     """A database with tables of an application, which had no queue before."""
-    url = f"firebird://{tmp_path}/shop.fdb"
-    connections.connect(DatabaseURL.parse(url), create=True).close()
-    run(DatabaseURL.parse(url), *APPLICATION)
-    with closing(FBTasks("shop", url)) as app:
-        yield app
+    with database(tmp_path / "shop.fdb") as url:
+        run(url, *APPLICATION)
+        with closing(FBTasks("shop", url, auto_migrate=True)) as app:
+            yield app
 
 
 def test_the_database_is_as_it_was_before_and_may_have_a_queue_again(shop, capsys):
     url, before = shop.settings.url, objects(shop.settings.url)
     shop.migrate()
-    assert command_line("grant", "worker", "ANN", "--url", str(url)) == 0
+    assert command_line("grant", "worker", "ANN", "--url", url.reveal()) == 0
     shop.task(name="add")(lambda n: n + 1)
     shop.task(name="fails", max_retries=0)(lambda: 1 / 0)
     result = shop.send_task("add", (1,))
@@ -76,15 +73,15 @@ def test_the_database_is_as_it_was_before_and_may_have_a_queue_again(shop, capsy
     shop.close()
     assert objects(url) > before
     capsys.readouterr()
-    assert command_line("uninstall", "--url", str(url), "--yes", "--json") == 0
+    assert command_line("uninstall", "--url", url.reveal(), "--yes", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert objects(url) == before
     assert told["discarded"] == {}
     assert {"QUEUE_TASK", "QUEUE_MSG"} < set(told["dropped"]["table"])
     assert told["dropped"]["role"] == ["FBTASKS_OPERATOR", "FBTASKS_PRODUCER", "FBTASKS_VIEWER", "FBTASKS_WORKER"]
-    assert command_line("uninstall", "--url", str(url)) == 0
+    assert command_line("uninstall", "--url", url.reveal()) == 0
     assert capsys.readouterr().out == f"Nothing to uninstall: {url} has no queue.\n"
-    with closing(FBTasks("again", str(url))) as again:
+    with closing(FBTasks("again", url, auto_migrate=True)) as again:
         result = again.task(name="add")(lambda n: n + 1).delay(2)
         drain(again)
         assert result.get(1) == 3
@@ -149,7 +146,7 @@ def test_what_uses_the_queue_is_named_and_nothing_is_dropped(shop, monkeypatch):
 
 
 def test_a_trigger_of_a_subscription_goes_before(shop, capsys):
-    url = str(shop.settings.url)
+    url = shop.settings.url.reveal()
     before = objects(shop.settings.url)
     shop.on_change("ORDERS", insert=True, name="note")(lambda change: None)
     shop.migrate()
@@ -170,7 +167,7 @@ def test_it_is_refused_while_workers_live_or_programs_use_it(shop):
         uninstall.look(shop.database)
     execute(shop, "DELETE FROM QUEUE_PROCESS")
     found = uninstall.look(shop.database)
-    with closing(FBTasks("other", str(shop.settings.url))) as other:
+    with closing(FBTasks("other", shop.settings.url)) as other:
         other.send_task("x")
         with pytest.raises(SchemaError, match="others use the queue, and nothing was dropped"):
             uninstall.uninstall(shop.database, found)
@@ -181,9 +178,9 @@ def test_it_is_refused_while_workers_live_or_programs_use_it(shop):
 def test_an_app_that_knew_the_queue_says_that_there_is_none(shop, capsys):
     shop.send_task("x")
     shop.close()
-    assert command_line("uninstall", "--discard", "-y", "--url", str(shop.settings.url)) == 0
+    assert command_line("uninstall", "--discard", "-y", "--url", shop.settings.url.reveal()) == 0
     for _ in range(2):
-        with pytest.raises(SchemaError, match=r"has no queue yet\. Run: fbtasks migrate --url firebird:///"):
+        with pytest.raises(SchemaError, match=r"has no queue yet\. Run: fbtasks migrate"):
             shop.send_task("x")
     assert shop.migrate()
     shop.send_task("x")
@@ -198,13 +195,12 @@ def test_features_of_other_distributions_are_dropped_before(shop):
 
 def test_a_table_of_the_application_may_have_the_name_of_one_that_the_queue_lacks(tmp_path):
     """In a database without the feature: it was not made by a migration."""
-    url = DatabaseURL.parse(f"firebird://{tmp_path}/core.fdb")
-    connections.connect(url, create=True).close()
-    run(url, "CREATE TABLE QUEUE_LIMIT (X INTEGER)")
-    before = objects(url)
-    with closing(FBTasks("core", str(url), features=())) as app:
-        app.migrate()
-        found = uninstall.look(app.database)
-        assert "QUEUE_LIMIT" not in found.names["table"]
-        uninstall.uninstall(app.database, found)
-    assert objects(url) == before
+    with database(tmp_path / "core.fdb") as url:
+        run(url, "CREATE TABLE QUEUE_LIMIT (X INTEGER)")
+        before = objects(url)
+        with closing(FBTasks("core", url, features=())) as app:
+            app.migrate()
+            found = uninstall.look(app.database)
+            assert "QUEUE_LIMIT" not in found.names["table"]
+            uninstall.uninstall(app.database, found)
+        assert objects(url) == before

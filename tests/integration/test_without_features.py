@@ -14,7 +14,7 @@ from fbtasks.database.schema import CORE, ours, steps
 from fbtasks.errors import UnknownTaskError
 from fbtasks.testing import drain
 
-pytestmark = [pytest.mark.embedded, pytest.mark.no_database]
+pytestmark = pytest.mark.no_database
 
 TABLES = "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0"
 PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_'"
@@ -40,9 +40,11 @@ def bare_file(template, once):
 
 
 @pytest.fixture
-def bare(url, bare_file):
+def bare(request, url, bare_file):
     """An app without features, on such a database."""
-    with closing(FBTasks("bare", url, features=[])) as app:
+    with closing(FBTasks("bare", url, features=[], auto_migrate=True)) as app:
+        if not app.settings.url.embedded and not request.getfixturevalue("copied"):
+            pytest.skip("the server is elsewhere, or runs as another user")
         shutil.copyfile(bare_file, app.settings.url.database)
         adopt_file(url)
         app.task(name="add")(add)
@@ -52,7 +54,7 @@ def bare(url, bare_file):
 @pytest.fixture
 def whole(bare, url):
     """An app with all features, on the same database, which has tables of none before it is used."""
-    with closing(FBTasks("whole", url)) as app:
+    with closing(FBTasks("whole", url, auto_migrate=True)) as app:
         app.task(name="add")(add)
         yield app
 

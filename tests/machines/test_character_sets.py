@@ -139,7 +139,6 @@ def western(url):
         yield app
 
 
-@pytest.mark.embedded
 def test_our_own_texts_travel_whole_whatever_the_url_says(western, tmp_path):
     app = western
     results = [app.tasks[name].delay(text) for name in ("задача", "сделка") for text in ("бе", "а")]
@@ -159,7 +158,6 @@ def test_our_own_texts_travel_whole_whatever_the_url_says(western, tmp_path):
     assert "é" in said.stdout
 
 
-@pytest.mark.embedded
 def test_an_application_s_connection_is_of_the_url_s_character_set_and_enqueues_any_letters(western):
     app, seen = western, []
     app.on_event("order", name="событие")(lambda event: seen.append((event.data, event.order_key)))
@@ -189,7 +187,6 @@ def test_letters_that_a_connection_does_not_have_are_told_with_the_remedy():
     )
 
 
-@pytest.mark.embedded
 def test_a_character_set_that_the_database_does_not_know_is_refused_at_once(url):
     refused = pytest.raises(ConfigurationError, match=r"knows no CHARACTER SET WIN125\. Correct charset")
     with closing(FBTasks("x", f"{url}?charset=WIN125")) as app, refused:

@@ -1,13 +1,15 @@
 """Databases whose default collation compares by the rules of a language: nothing of ours takes it."""
 
 import re
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import kombu
 import pytest
 from support.capture import listen, logged
+from support.databases import database
 from support.draining import drain
 from support.sql import execute, one, rows
 
@@ -16,7 +18,6 @@ from fbtasks import FBTasks, chain
 from fbtasks.database.packages import queries
 from fbtasks.database.schema import migrations, ours, statements, typed
 from fbtasks.firebird import connections
-from fbtasks.url import DatabaseURL
 
 ROOT = Path(__file__).parents[2]
 TYPE = re.compile(
@@ -33,28 +34,30 @@ COLLATIONS = {
 }
 
 
-def database(path, collation, charset="UTF8"):
-    """A new database with a queue, in which texts of a character set have another default collation."""
-    with closing(connections.connect(DatabaseURL.parse(f"firebird://{path}"), create=True)) as made:
-        for statement in (
-            COLLATIONS.get(collation),
-            f"ALTER CHARACTER SET {charset} SET DEFAULT COLLATION {collation}",
-        ):
-            if statement:
-                made.execute_immediate(statement)
-                made.commit()
-    app = FBTasks("sorted", f"firebird://{path}" + (f"?charset={charset}" if charset != "UTF8" else ""))
-    app.migrate()
-    return app
+@contextmanager
+def sorts(path, collation, charset="UTF8"):
+    """An app on a new database, in which texts of a character set have another default collation."""
+    with database(path) as url:
+        with closing(connections.connect(url)) as made:
+            for statement in (
+                COLLATIONS.get(collation),
+                f"ALTER CHARACTER SET {charset} SET DEFAULT COLLATION {collation}",
+            ):
+                if statement:
+                    made.execute_immediate(statement)
+                    made.commit()
+        options = {} if charset == "UTF8" else {"charset": charset}
+        with closing(FBTasks("sorted", replace(url, options=options))) as app:
+            app.migrate()
+            yield app
 
 
 @pytest.fixture(scope="module")
 def sorted_app(tmp_path_factory, template):
-    with closing(database(tmp_path_factory.mktemp("sorted") / "sorted.fdb", "UNICODE_CI_AI")) as app:
+    with sorts(tmp_path_factory.mktemp("sorted") / "sorted.fdb", "UNICODE_CI_AI") as app:
         yield app
 
 
-@pytest.mark.embedded
 def test_nothing_in_the_schema_takes_a_default_collation(sorted_app):
     """NONE, OCTETS and ASCII have one collation each, which compares bytes, and the engine makes no other for them."""
     found = rows(
@@ -178,12 +181,10 @@ def run_core(app, wait_for):
         fbtasks.kombu.close_all()
 
 
-@pytest.mark.embedded
 def test_the_core_runs_where_case_and_accents_do_not_count(sorted_app, wait_for):
     run_core(sorted_app, wait_for)
 
 
-@pytest.mark.embedded
 def test_long_texts_of_a_change_keep_their_accents(sorted_app):
     text = '日\u0301"\\' * 2000
     execute(sorted_app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, A VARCHAR(8000), B VARCHAR(8000))")
@@ -193,12 +194,11 @@ def test_long_texts_of_a_change_keep_their_accents(sorted_app):
 
 
 @pytest.mark.slow
-@pytest.mark.embedded
 @pytest.mark.parametrize(
     ("charset", "collation"),
     [("UTF8", "UNICODE"), ("UTF8", "UNICODE_CI"), ("UTF8", "GERMAN"), ("WIN1252", "WIN_PTBR"), ("WIN1252", "PXW_INTL")],
 )
 def test_the_core_runs_in_any_collation(tmp_path, wait_for, charset, collation):
     """The last two are a dictionary's, for the connections of an application whose URL names that character set."""
-    with closing(database(tmp_path / "sorted.fdb", collation, charset)) as app:
+    with sorts(tmp_path / "sorted.fdb", collation, charset) as app:
         run_core(app, wait_for)

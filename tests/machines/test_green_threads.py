@@ -16,7 +16,6 @@ SOURCE = """
 
 
 @pytest.mark.no_database
-@pytest.mark.embedded
 @pytest.mark.parametrize(("patch", "what"), [("patch_all", "threading, socket"), ("patch_socket", "socket")])
 def test_a_worker_refuses_an_app_that_is_patched_by_gevent(project, patch, what):
     pytest.importorskip("gevent")

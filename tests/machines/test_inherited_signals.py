@@ -104,7 +104,6 @@ def children_of(pid):
     reason="makes a PID namespace",
 )
 @pytest.mark.no_database
-@pytest.mark.embedded
 @pytest.mark.parametrize("number", [signal.SIGTERM, slow(signal.SIGHUP), slow(signal.SIGQUIT)])
 def test_process_1_of_a_container_ends_by_a_signal_while_it_imports_the_app(project, start, wait_for, number):
     project.write(IMPORTING)

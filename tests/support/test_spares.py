@@ -35,7 +35,6 @@ SOURCE = """
 """
 
 
-@pytest.mark.embedded
 @pytest.mark.parametrize("pool", ["processes", "threads"])
 def test_it_has_what_a_new_interpreter_has(project, pool):
     with project.producer(SOURCE) as app:

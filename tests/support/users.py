@@ -13,6 +13,16 @@ from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 
 
+@contextmanager
+def without_role(app):
+    """The URL of the app's database for a user without rights. The embedded engine asks for no password."""
+    if app.settings.url.embedded:
+        yield replace(app.settings.url, user="ANN")
+        return
+    with closing(Users(app.settings.url.reveal())) as users:
+        yield DatabaseURL.parse(users.add())
+
+
 class Users:
     """Users of the server that live as long as a test."""
 

@@ -10,13 +10,14 @@ import urllib.request
 from contextlib import closing
 
 import pytest
-from firebird.driver import ShutdownMethod, ShutdownMode, connect_server
+from firebird.driver import ShutdownMethod, ShutdownMode
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.dashboards import browser
 from support.draining import drain
 from support.forkserver import forkserver
 from support.registering import register
+from support.services import services_of
 from support.sql import execute, one
 
 from fbtasks import FBTasks
@@ -246,9 +247,8 @@ def test_the_command(project, wait_for, app):
 
 
 @pytest.mark.acceptance
-@pytest.mark.embedded
 def test_maintenance_of_the_database_is_left_alone(project, app):
-    with connect_server("", user="SYSDBA") as server:
+    with services_of(app.settings.url) as server:
         path = app.settings.url.database
         app.close()
         server.database.shutdown(database=path, mode=ShutdownMode.MULTI, method=ShutdownMethod.FORCED, timeout=0)

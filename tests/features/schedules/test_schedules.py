@@ -11,18 +11,16 @@ import pytest
 from support.draining import drain
 from support.programs import started
 from support.sql import NOW, execute, held, one, rows
+from support.users import with_role
 
 from fbtasks import FBTasks
 from fbtasks import timing as clock
-from fbtasks.database import grants
-from fbtasks.database.packages import queries
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.features.schedules import duty as ticks
 from fbtasks.features.schedules import operations as service
 from fbtasks.features.schedules import store as schedules
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.features.schedules.upkeep import sync_schedules
-from fbtasks.firebird.session import Session
 from fbtasks.queue.operations.workers import get_health
 
 pytestmark = pytest.mark.emptied
@@ -518,20 +516,16 @@ def test_a_call_of_a_schedule_passes_the_limits_of_its_task(app, claim):
 
 
 @pytest.mark.usefixtures("url")
-@pytest.mark.embedded
-def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, session, ran):
-    """The engine compares rights for whoever a connection says it is of; here it asks for no password."""
+def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
     app.add_periodic("note", every=HOUR, args=("x" * 3000,))
-    for role in ("worker", "operator", "producer"):
-        grants.grant(session, role, role.upper())
-    with _as(app, "WORKER") as worker:
+    with _as(app, "worker") as worker:
         assert sync_schedules(worker, app, app.schedules) == ["new: note"]
         back(app, HOUR)
         found = Ticks(lambda: True)
         assert found.do(worker)
         with pytest.raises(AuthenticationError):
             worker.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", 1)
-    with _as(app, "OPERATOR") as operator:
+    with _as(app, "operator") as operator:
         operator.run(lambda t: schedules.hold(t, 1, held=True))
         operator.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", 1, None, 60_000, None, None, None)
         assert operator.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", 1) > 0
@@ -540,17 +534,17 @@ def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, session
         with pytest.raises(AuthenticationError):
             operator.call("FBTASKS_SCHEDULES.ORPHAN_SCHEDULE", 1)
         operator.call("FBTASKS_SCHEDULES_ADMIN.REMOVE_SCHEDULE", 1)
-    with _as(app, "PRODUCER") as producer, pytest.raises(AuthenticationError):
+    with _as(app, "producer") as producer, pytest.raises(AuthenticationError):
         schedules.read(producer)
     drain(app, ["default"])
     assert [len(call[1][0]) for call in ran] == [3000, 3000]
 
 
 @contextmanager
-def _as(app, user):
-    from firebird.driver import connect
-
-    with closing(
-        Session(connect(app.settings.url.database, user=user), app.settings.url, queries(app.database.generation))
-    ) as session:
+def _as(app, role):
+    with (
+        with_role(app, role) as url,
+        closing(FBTasks("test", url, auto_migrate=False)) as other,
+        other.database.session() as session,
+    ):
         yield session

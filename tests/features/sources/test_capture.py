@@ -2,11 +2,11 @@
 
 import contextlib
 import threading
-from dataclasses import replace
 
 import pytest
 from support.capture import clear, lanes, listen, logged, resolved, script
 from support.sql import execute, rows
+from support.users import without_role
 
 from fbtasks.database.packages import queries
 from fbtasks.errors import AuthenticationError, TaskDefinitionError
@@ -318,7 +318,6 @@ def test_writers_are_never_in_each_others_way(shop, isolation):
     assert sorted(change.op for change in logged(shop)) == ["delete"] * 160 + ["insert"] * 160 + ["update"] * 320
 
 
-@pytest.mark.embedded  # where any user may come without a password
 def test_a_writer_needs_no_rights_on_the_log(shop):
     listen(shop, "ORDERS", **ALL)
     script(
@@ -326,15 +325,17 @@ def test_a_writer_needs_no_rights_on_the_log(shop):
         "CREATE TABLE CUSTOMER (ID INTEGER)",
         "CREATE FUNCTION HALF (N INTEGER) RETURNS INTEGER AS BEGIN RETURN N / 2; END",
         "CREATE SEQUENCE COUNTED",
-        "GRANT INSERT, UPDATE, DELETE ON ORDERS TO USER ANN",
     )
     when = (
         "NOT EXISTS(SELECT 1 FROM CUSTOMER) AND HALF(new.ID) = 0 AND NEXT VALUE FOR COUNTED > 0 "
         "AND EXISTS(SELECT 1 FROM ORDERS O WHERE O.ID = new.ID)"
     )
     listen(shop, "ORDERS", insert=True, when=when, number=2)
-    ann = replace(shop.settings.url, user="ANN")
-    with contextlib.closing(connections.connect(ann)) as connection, connection.cursor() as cursor:
+    with contextlib.ExitStack() as stack:
+        ann = stack.enter_context(without_role(shop))
+        script(shop, f"GRANT INSERT, UPDATE, DELETE ON ORDERS TO USER {ann.user}")
+        connection = stack.enter_context(contextlib.closing(connections.connect(ann)))
+        cursor = stack.enter_context(connection.cursor())
         cursor.execute("INSERT INTO ORDERS (ID) VALUES (1)")
         cursor.execute("UPDATE ORDERS SET ID = 2")
         cursor.execute("DELETE FROM ORDERS")
@@ -347,8 +348,8 @@ def test_a_writer_needs_no_rights_on_the_log(shop):
             with pytest.raises(Exception, match="no permission"):
                 cursor.execute(forbidden).fetchall()
     assert [(change.op, change.user) for change in logged(shop)] == [
-        ("insert", "ANN"), ("update", "ANN"), ("update", "ANN"), ("delete", "ANN"),
-    ]  # fmt: skip
+        (op, ann.user) for op in ("insert", "update", "update", "delete")
+    ]
     assert [(change.op, change.error) for change in logged(shop, 2)] == [("insert", None)]
 
 
@@ -379,13 +380,14 @@ def test_a_cancelled_statement_ends(shop):
     assert logged(shop) == []
 
 
-@pytest.mark.embedded  # where any user may come without a password
 def test_a_user_who_may_not_make_triggers_is_told_that(shop):
     capture = resolved(shop, "ORDERS", insert=True, when="new.ID > 0")
-    ann = replace(shop.settings.url, user="ANN")
     said = "may not do this: .*no permission for ALTER access to TABLE ORDERS"
-    opened = Session(connections.connect(ann), ann, queries())
-    with contextlib.closing(opened) as session, pytest.raises(AuthenticationError, match=said):
+    with (
+        without_role(shop) as ann,
+        contextlib.closing(Session(connections.connect(ann), ann, queries())) as session,
+        pytest.raises(AuthenticationError, match=said),
+    ):
         condition.check(session, capture)
 
 

@@ -2,9 +2,9 @@
 
 import math
 import os
-import shutil
 import struct
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.capture import clear, listen, logged, script
+from support.databases import SERVER, database
 from support.sql import execute, rows
 from support.variants import slow
 
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
-from fbtasks.url import DatabaseURL
 
 ALL = {"insert": True, "update": True, "delete": True}
 once_in_a_database = settings(
@@ -342,7 +342,6 @@ def test_quoted_names_domains_identity_and_computed_columns(app):
     assert update.new == {**insert.new, "SMALL": "z", "small": "z"}
 
 
-@pytest.mark.embedded
 @pytest.mark.parametrize(
     ("charset", "connection"),
     [
@@ -351,15 +350,14 @@ def test_quoted_names_domains_identity_and_computed_columns(app):
     ],
 )  # fmt: skip
 def test_the_character_sets_of_database_and_connection_do_not_matter(tmp_path, template, charset, connection):
-    path = f"{tmp_path}/old.fdb"
-    if charset == "UTF8":
-        shutil.copyfile(template, path)
-    else:
-        with closing(connections.connect(DatabaseURL.parse(f"firebird://{path}"), create=True)) as made:
-            made.execute_immediate(f"ALTER DATABASE SET DEFAULT CHARACTER SET {charset}")
-            made.commit()
-    app = FBTasks("old", f"firebird://{path}?charset={connection}")
-    try:
+    with ExitStack() as stack:
+        is_copy = charset == "UTF8" and SERVER is None
+        url = stack.enter_context(database(tmp_path / "old.fdb", template if is_copy else None))
+        if not is_copy:
+            with closing(connections.connect(url)) as made:
+                made.execute_immediate(f"ALTER DATABASE SET DEFAULT CHARACTER SET {charset}")
+                made.commit()
+        app = stack.enter_context(closing(FBTasks("old", replace(url, options={"charset": connection}))))
         app.migrate()
         script(
             app,
@@ -377,5 +375,3 @@ def test_the_character_sets_of_database_and_connection_do_not_matter(tmp_path, t
         execute(app, "INSERT INTO \"Größe\" VALUES (1, ?, 1.5, DATE '2026-01-02', TRUE)", 'ä"\\€')
         (change,) = logged(app)
         assert change.new == {"ID": 1, "Maß": 'ä"\\€', "N": Decimal("1.5"), "D": date(2026, 1, 2), "B": True}
-    finally:
-        app.close()

@@ -3,7 +3,6 @@
 import math
 import re
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -17,11 +16,11 @@ from support.polls import Poller, fill
 from support.programs import command_line
 from support.sources import apply, diff, inspected, listed, register
 from support.sql import NOW, execute, one, rows
+from support.users import with_role
 from support.variants import slow
 from support.waking import listening
 
 from fbtasks import FBTasks, testing
-from fbtasks.database import grants
 from fbtasks.errors import ConfigurationError
 from fbtasks.features.queues import store as limits
 from fbtasks.features.sources import duty as looking
@@ -33,7 +32,6 @@ from fbtasks.firebird.session import READ, UPDATE
 from fbtasks.queue import results, tasks
 from fbtasks.queue.operations import workers
 from fbtasks.tasks.call import Failed
-from fbtasks.url import DatabaseURL
 
 STATUS = {"status": "S", "ready": "R", "taken": "T", "done": "D", "failed": "E"}
 NAMED = {name: value for name, value in STATUS.items() if name != "taken"}
@@ -1205,27 +1203,26 @@ def test_rows_that_come_at_once_are_shared_by_workers(app, handler, clock, way):
     assert min(taken) > count / 6, taken
 
 
-@pytest.mark.embedded  # where a user needs no password; the rights are those of a server
 @pytest.mark.parametrize(
     "shape", ["ids and status", "sequence, no status", "no ids, hard delete", *map(slow, WITH_RIGHTS_OF_OTHERS)]
 )
-def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url, app, session, handler, shape, caplog):
+def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(app, handler, shape, caplog):
     ddl, options = SHAPES[shape]
     fill(app, ddl, *insert(1, 2))
     handler.bad = {"d2"}
-    grants.grant(session, "worker", "WORKER")
-    with closing(FBTasks("test", replace(DatabaseURL.parse(url), user="WORKER"))) as worker:
+    with with_role(app, "worker") as theirs, closing(FBTasks("test", theirs)) as worker:
+        user = worker.settings.url.user
         polls(worker, handler, **options)
         deletes = "delete" in options
         needed = {"SELECT", *(["UPDATE"] if deletes or {"status", "error"} & options.keys() else [])}
         testing.drain(worker)
         assert handler.seen == []
         missing = set()
-        while found := re.findall(r'lacks a right: (GRANT \w+ ON "INBOX") TO USER "WORKER"\.', caplog.text):
+        while found := re.findall(rf'lacks a right: (GRANT \w+ ON "INBOX") TO USER "{user}"\.', caplog.text):
             caplog.clear()
             assert found[0] not in missing
             missing.add(found[0])
-            execute(app, f'{found[0]} TO USER "WORKER"')
+            execute(app, f'{found[0]} TO USER "{user}"')
             testing.drain(worker)
         assert missing <= {f'GRANT {each} ON "INBOX"' for each in needed | ({"DELETE"} if deletes else set())}
         assert sorted(handler.seen) == ["d1", "d2"]

@@ -2,8 +2,7 @@
 
 import json
 import re
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 from firebird.driver import Isolation, tpb
@@ -11,9 +10,9 @@ from support.draining import drain
 from support.duties import Keeper, Worker
 from support.sources import apply, diff, inspected, listed, register
 from support.sql import NOW, execute, named, one, rows
+from support.users import with_role, without_role
 
 from fbtasks import FBTasks
-from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.features.sources import managing as service
 from fbtasks.features.sources.deploy import applying
@@ -26,7 +25,6 @@ from fbtasks.firebird import connections
 from fbtasks.queue import tasks
 from fbtasks.queue.operations.workers import get_health
 from fbtasks.tasks import formats
-from fbtasks.url import DatabaseURL
 
 
 def script(app, *statements):
@@ -552,16 +550,10 @@ def test_a_trigger_may_read_what_its_condition_reads_whoever_fires_it(app, url):
         "CREATE TABLE A (ID INTEGER)",
         "CREATE TABLE B (ID INTEGER)",
     )
-    script(app, "GRANT ALL ON T TO USER ANN")
     subscribe(app, when="NOT EXISTS(SELECT 1 FROM A)")
     other = FBTasks("test", url)
-    with app.connect() as connection:
-        if app.settings.url.embedded:
-            connection.close()
-    ann = replace(DatabaseURL.parse(url), user="ANN")
-    if not ann.embedded:
-        pytest.skip("there is no such user on a server")
-    with closing(connections.connect(ann)) as connection, connection.cursor() as cursor:
+    with without_role(app) as ann, closing(connections.connect(ann)) as connection, connection.cursor() as cursor:
+        script(app, f"GRANT ALL ON T TO USER {ann.user}")
         insert = cursor.prepare("INSERT INTO T VALUES (?)")
         cursor.execute(insert, (1,))
         connection.commit()
@@ -580,23 +572,15 @@ def test_a_trigger_may_read_what_its_condition_reads_whoever_fires_it(app, url):
 
 
 @pytest.fixture
-def as_role(app, url):
-    """Apps of users with one role each; "other" has none."""
-    if not app.settings.url.embedded:
-        pytest.skip("those users are not there on a server")
-    opened = []
+def as_role(app):
+    """Apps of users with one role each."""
+    with ExitStack() as stack:
 
-    def make(role):
-        if role in grants.ROLES:
-            with app.database.session() as session:
-                grants.grant(session, role, f"U_{role.upper()}")
-        user = replace(DatabaseURL.parse(url), user=f"U_{role.upper()}")
-        opened.append(FBTasks("test", user, auto_migrate=False))
-        return opened[-1]
+        def make(role):
+            url = stack.enter_context(with_role(app, role))
+            return stack.enter_context(closing(FBTasks("test", url, auto_migrate=False)))
 
-    yield make
-    for each in opened:
-        each.close()
+        yield make
 
 
 def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role):
