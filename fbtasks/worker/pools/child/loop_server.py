@@ -26,7 +26,7 @@ class LoopServer(ThreadServer):
     def serve(self) -> None:
         """Serves until the sockets are closed."""
         with asyncio.Runner() as runner, ending():
-            loop = runner.get_loop()
+            self._loop = loop = runner.get_loop()
             loop.set_exception_handler(self._failed)
             serving = loop.create_task(self._serve())
             while not serving.done():
@@ -36,6 +36,11 @@ class LoopServer(ThreadServer):
                     # Raised in a job of a task, which has it as its own, or in a callback. Others run in this loop too.
                     logger.warning("%s was raised in the event loop, which goes on.", type(error).__name__)
             serving.result()
+
+    def answer(self) -> None:
+        """Answers the worker from the event loop, which says how tasks end: if it still runs."""
+        with suppress(RuntimeError):  # it has just been closed
+            self._loop.call_soon_threadsafe(super().answer)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Says what no task caught, as the loop does; ends this process when a task has closed the loop's sockets."""
