@@ -1,7 +1,8 @@
 """Stopping a task that runs: an exception raised inside it from outside.
 
 In the main thread of a process a signal does it, which also ends a wait in the operating system. In any other thread
-it is CPython's ``PyThreadState_SetAsyncExc``, which takes effect when the thread next runs Python code.
+it is CPython's ``PyThreadState_SetAsyncExc``, which takes effect when the thread next runs Python code. Coroutines are
+cancelled in their event loop, which would log an exception that is raised inside itself, and go on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -27,7 +29,9 @@ T = TypeVar("T")
 SOFT: Final = "soft"
 STOP: Final = "stop"
 LOOK: Final = "look"
-"""What a worker says about a running task: its soft limit is over; it is to stop; its stack is asked for."""
+PING: Final = "ping"
+"""What a worker says about a running task: its soft limit is over; it is to stop; its stack is asked for; whether its
+process answers at all, since it does not stop."""
 _SHORTEST: Final = 0.001
 """Seconds of the shortest alarm: one of none would be no alarm."""
 
@@ -36,11 +40,16 @@ class TaskStopped(BaseException):
     """Raised inside a task that is to end at once: its time is over, or it was cancelled. Not to be caught."""
 
 
+_ERRORS: Final[dict[str, type[BaseException]]] = {SOFT: SoftTimeLimitExceeded, STOP: TaskStopped}
+
+
 class Interrupts:
     """Knows which tasks run, and raises inside them. This one lets every task run to its end."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[AbstractEventLoop, Task[Any]]] = {}
+        self._reasons: dict[int, BaseException] = {}
+        """For what coroutines were cancelled."""
 
     def window(self, task: int) -> AbstractContextManager[None]:  # noqa: ARG002  # nothing depends on it here
         """For the block, *task* may be interrupted in this thread."""
@@ -54,9 +63,30 @@ class Interrupts:
         assert job is not None
         self._jobs[task] = get_running_loop(), job
         try:
-            return await coroutine
+            value = await coroutine
+            self._reasons.pop(task, None)  # it has caught that
+            return value
         finally:
             del self._jobs[task]
+
+    def _raise(self, task: int, error: BaseException) -> None:
+        """Raises *error* inside *task*, which runs in this thread, as its signal handler does.
+
+        Where the thread is inside an event loop it does not: the loop cancels the task's coroutine, or all that a plain
+        function runs in a loop of its own.
+        """
+        loop, job = self._jobs.get(task) or (_running_loop(), None)
+        if loop is None or _runs(loop, job):
+            raise error
+        loop.call_soon_threadsafe(self._cancel, task, error, job)
+
+    def _cancel(self, task: int, error: BaseException, job: Task[Any] | None) -> None:
+        """Cancels *job* for *error*, or all jobs of this event loop."""
+        from asyncio import all_tasks
+
+        self._reasons[task] = error
+        for each in all_tasks() if job is None else (job,):
+            each.cancel()
 
     def stack(self, task: int) -> str:
         """Returns the stack of *task*; from any thread. Empty: its function is not being called."""
@@ -67,9 +97,14 @@ class Interrupts:
         """The thread in which *task*, or its event loop, runs; None: none."""
         return None
 
-    def meant(self, task: int, error: BaseException) -> BaseException:  # noqa: ARG002
+    def meant(self, task: int, error: BaseException) -> BaseException:
         """Returns the interruption that caused *error*, which *task* raised; else *error*."""
-        return error
+        reason = self._reasons.pop(task, None)
+        if reason is None:
+            return error
+        from asyncio import CancelledError
+
+        return reason.with_traceback(error.__traceback__) if isinstance(error, CancelledError) else error
 
     def run(self, task: int) -> AbstractContextManager[None]:  # noqa: ARG002  # see above
         """For the block, *task* is several calls, each in its own window: a stop between two of them is not lost."""
@@ -82,6 +117,20 @@ class Interrupts:
         """
 
 
+def _running_loop() -> AbstractEventLoop | None:
+    """The event loop that runs in this thread."""
+    asyncio = sys.modules.get("asyncio")
+    return None if asyncio is None else asyncio._get_running_loop()
+
+
+def _runs(loop: AbstractEventLoop, job: Task[Any] | None) -> bool:
+    """Returns True when the code of *job*, or of any job, is being run in *loop*, and not the loop's own code."""
+    from asyncio import current_task
+
+    current = current_task(loop)
+    return current is not None and job in (current, None) and getattr(current.get_coro(), "cr_running", False)
+
+
 class ThreadInterrupts(Interrupts):
     """Interrupts tasks in threads other than the main one, and coroutines in any loop by cancelling them."""
 
@@ -91,7 +140,6 @@ class ThreadInterrupts(Interrupts):
         self._threads: dict[int, int] = {}
         self._interrupted: set[int] = set()
         """Those of these tasks in whose threads an exception was raised, and may be pending."""
-        self._reasons: dict[int, str] = {}
         self._runs: dict[int, float] = {}
         """For tasks of several calls: before when the soft limit of the present one cannot be over."""
         self._stopped: set[int] = set()
@@ -137,13 +185,13 @@ class ThreadInterrupts(Interrupts):
         """Raises inside *task*, if it runs; from any thread."""
         job = self._jobs.get(task)
         if job is not None:  # its thread may wait in the loop, where no exception would reach it
-            job[0].call_soon_threadsafe(self._cancel, task, kind, job[1])
+            job[0].call_soon_threadsafe(self._cancel_if_meant, task, kind, job[1])
             return
         with self._lock:
             ident = self._threads.get(task)
             if self._is_meant(task, kind) and ident is not None:
                 self._interrupted.add(task)
-                _set_async(ident, SoftTimeLimitExceeded if kind == SOFT else TaskStopped)
+                _set_async(ident, _ERRORS[kind])
 
     def _is_meant(self, task: int, kind: str) -> bool:
         """Whether it is for what *task* does now: the call for which a soft limit was over may have ended."""
@@ -151,24 +199,11 @@ class ThreadInterrupts(Interrupts):
             self._stopped.add(task)
         return kind == STOP or clock.monotonic() >= self._runs.get(task, 0.0)
 
-    def _cancel(self, task: int, kind: str, job: Task[Any]) -> None:
+    def _cancel_if_meant(self, task: int, kind: str, job: Task[Any]) -> None:
         """Cancels *job*, in its event loop."""
         with self._lock:
             if self._is_meant(task, kind):
-                self._reasons[task] = kind
-                job.cancel()
-
-    def meant(self, task: int, error: BaseException) -> BaseException:
-        """The interruption that a cancellation stands for."""
-        kind = self._reasons.pop(task, None)
-        if kind is None:
-            return error
-        from asyncio import CancelledError
-
-        if not isinstance(error, CancelledError):
-            return error
-        meant = SoftTimeLimitExceeded() if kind == SOFT else TaskStopped()
-        return meant.with_traceback(error.__traceback__)
+                self._cancel(task, _ERRORS[kind](), job)
 
 
 def _set_async(ident: int, error: type[BaseException] | None) -> None:
@@ -225,12 +260,12 @@ class SignalInterrupts(Interrupts):
         if self._task is None or clock.monotonic() < self._soft_after:
             return
         if self._task == self._aimed_at(SOFT):
-            raise SoftTimeLimitExceeded
+            self._raise(self._task, SoftTimeLimitExceeded())
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        if self._task is not None and self._task == self._aimed_at(STOP):
+        if (task := self._task) is not None and task == self._aimed_at(STOP):
             self._task = None
-            raise TaskStopped
+            self._raise(task, TaskStopped())
 
 
 class AlarmInterrupts(Interrupts):
@@ -245,7 +280,9 @@ class AlarmInterrupts(Interrupts):
         """Soft and hard limit of the task that runs next, and for how long it may be silent, in seconds."""
         self.beaten = 0.0
         """When it said last that it is at work, on the monotonic clock."""
-        self._inside = self._halted = False
+        self._halted = False
+        self._task: int | None = None
+        """The task that may be stopped."""
 
     def beat(self, _task: int) -> None:
         """The task says that it is at work."""
@@ -257,24 +294,24 @@ class AlarmInterrupts(Interrupts):
 
     def _halt(self, _number: int, _frame: FrameType | None) -> None:
         self._halted = True
-        if self._inside:
-            self._inside = False
-            raise TaskStopped
+        if (task := self._task) is not None:
+            self._task = None
+            self._raise(task, TaskStopped())
 
     @contextmanager
-    def window(self, task: int) -> Iterator[None]:  # noqa: ARG002  # there is one at a time
+    def window(self, task: int) -> Iterator[None]:
         """For the block, the limits hold, and the task may be stopped."""
-        with self._alarm():
-            self._inside = True
+        with self._alarm(task):
+            self._task = task
             try:
                 if self._halted:
                     raise TaskStopped
                 yield
             finally:
-                self._inside = False
+                self._task = None
 
     @contextmanager
-    def _alarm(self) -> Iterator[None]:
+    def _alarm(self, task: int) -> Iterator[None]:
         soft, hard, quiet = self.limits
         if (soft is hard is quiet is None) or threading.current_thread() is not threading.main_thread():
             yield
@@ -292,16 +329,17 @@ class AlarmInterrupts(Interrupts):
         def ring(_number: int, _frame: FrameType | None) -> None:
             nonlocal soft
             now = clock.monotonic()
+            error: BaseException | None = None
             if hard is not None and now >= begun + hard:
-                raise TimeLimitExceeded
-            if quiet is not None and now >= self.beaten + quiet:
-                raise HeartbeatTimeout
-            is_late = soft is not None and now >= begun + soft
-            if is_late:
-                soft = None
-            arm()
-            if is_late:
-                raise SoftTimeLimitExceeded
+                error = TimeLimitExceeded()
+            elif quiet is not None and now >= self.beaten + quiet:
+                error = HeartbeatTimeout()
+            else:
+                if soft is not None and now >= begun + soft:
+                    soft, error = None, SoftTimeLimitExceeded()
+                arm()
+            if error is not None:
+                self._raise(task, error)
 
         with answering((signal.SIGALRM,), ring):
             arm()

@@ -17,13 +17,13 @@ from support.variants import slow
 from fbtasks import FBTasks
 from fbtasks.run.interrupts import SOFT
 from fbtasks.states import State
-from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Succeeded
-from fbtasks.worker.pools import children
+from fbtasks.tasks.call import RELEASED, Cancelled, Claim, Crashed, Succeeded
+from fbtasks.worker.pools import children, process
 
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
-    import ctypes, threading, time
+    import asyncio, ctypes, threading, time
 
     @app.task
     def leave_a_thread():
@@ -39,6 +39,18 @@ SOURCE = """
     @app.task
     def hold_the_gil(seconds): ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
 
+    @app.task(time_limit=0.2)
+    def hold_the_gil_for_too_long(): hold_the_gil(600)
+
+    @app.task(time_limit=0.2)
+    async def hold_the_loop_for_too_long(): time.sleep(600)
+
+    @app.task(time_limit=0.2)
+    def sleep_for_too_long(): time.sleep(600)
+
+    @app.task
+    async def nap_in_the_loop(seconds): await asyncio.sleep(seconds)
+
     @app.task
     def size(text): return len(text)
 
@@ -53,10 +65,13 @@ SOURCE = """
 def executor(request, project, monkeypatch, wait_for):
     """One with one child, in which many short tasks may wait; with so many places in threads, where a test says so.
 
-    Below 0 it is the number of child processes.
+    Below 0 it is the number of child processes; and of a pool that is named there are three places.
     """
     places = getattr(request, "param", -1)
-    pool = "threads" if places > 0 else "processes"
+    if isinstance(places, str):
+        pool, places = places, 3
+    else:
+        pool = "threads" if places > 0 else "processes"
     with child_executor(project, monkeypatch, SOURCE, pool, abs(places)) as executor:
         wait_for(lambda: not executor.collect() and executor.free() >= abs(places))
         executor._average, executor._timed = 0.001, 1_000
@@ -179,6 +194,48 @@ def test_a_child_that_does_not_read_does_not_hold_up_its_worker(executor, wait_f
     ended = collected(executor, wait_for, 30)
     assert isinstance(ended.pop(30), Succeeded)
     assert all("SoftTimeLimitExceeded" in outcome.error_type for outcome in ended.values())
+
+
+@pytest.mark.parametrize(
+    ("executor", "guilty", "neighbour"),
+    [
+        ("threads", "hold_the_gil_for_too_long", "nap"),
+        ("asyncio", "hold_the_loop_for_too_long", "nap_in_the_loop"),
+        slow("asyncio", "hold_the_gil_for_too_long", "nap"),
+    ],
+    indirect=["executor"],
+)
+def test_neighbours_of_a_task_that_holds_the_interpreter_or_the_loop_run_again(
+    executor, wait_for, monkeypatch, guilty, neighbour
+):
+    monkeypatch.setattr(process, "_LOOK", 0.1)
+    assert executor.submit([claim(1, neighbour, 60), claim(2, neighbour, 60)]) == []
+    wait_for(lambda: len(begun(executor)) == 2)
+    assert executor.submit([claim(3, guilty)]) == []
+    ended = collected(executor, wait_for, 3)
+    assert ended[3].error_type == "fbtasks.errors.TimeLimitExceeded"
+    for crashed in (ended[1], ended[2]):
+        assert isinstance(crashed, Crashed)
+        assert not crashed.charged
+        assert "it answered nothing for 0.5 s while a task in it was to stop" in crashed.message
+    wait_for(lambda: not executor.collect() and executor.free() >= 3)  # in another process
+
+
+@pytest.mark.parametrize("executor", ["threads", slow("asyncio")], indirect=True)
+def test_a_process_that_answers_is_not_killed_for_a_task_that_does_not_stop(executor, wait_for, monkeypatch):
+    monkeypatch.setattr(process, "_LOOK", 0.05)
+    monkeypatch.setattr(process, "_UNANSWERED", 300)  # the machine may be busy
+    (child,) = executor._children
+    assert executor.submit([claim(1, "sleep_for_too_long"), claim(2, "nap", 600)]) == []
+    asked = {None}
+
+    def has_answered():
+        executor.collect()
+        asked.add(child._asked)
+        return len(asked) > 10
+
+    wait_for(has_answered)
+    assert begun(executor).keys() == {1, 2}
 
 
 @pytest.mark.parametrize("executor", [-3], indirect=True)

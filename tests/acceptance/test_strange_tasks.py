@@ -9,7 +9,7 @@ from support.variants import slow
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
-    import os, signal, time
+    import asyncio, os, signal, time
 
     def ran(name):
         with open("ledger", "a") as file:
@@ -56,6 +56,22 @@ SOURCE = """
     def fails_and_interrupts():
         ran("fails_and_interrupts")
         raise ValueError("no")
+
+    @app.task(max_retries=0)
+    async def exits_beside_itself():
+        ran("exits_beside_itself")
+
+        async def beside():
+            exits()
+
+        asyncio.get_running_loop().call_soon(interrupts)
+        await asyncio.gather(beside())
+
+    @app.task
+    async def neighbour():
+        ran("neighbour")
+        while not os.path.exists("go"):
+            await asyncio.sleep(0.02)
 
     @app.task
     def forks():
@@ -147,6 +163,22 @@ def test_what_exits_or_interrupts_beside_the_task_costs_no_run(project, producer
     log = project.logs()
     assert "The on_success hook of proj.succeeds_and_exits raised; the outcome stands." in log
     assert "crash" not in log
+
+
+def test_what_exits_in_a_task_of_asyncio_ends_no_neighbour(project, producer, wait_for):
+    worker = project.worker("-c", "3", "-P", "asyncio")
+    neighbour = producer.send_task("proj.neighbour")
+    wait_for((project.folder / "ledger").exists)
+    guilty = producer.send_task("proj.exits_beside_itself")
+    wait_for(guilty.ready)
+    assert guilty.status == "FAILURE"
+    assert guilty.traceback.endswith("SystemExit: out of it\n")
+    (project.folder / "go").touch()
+    wait_for(neighbour.ready)
+    assert (project.folder / "ledger").read_text().split() == ["neighbour", "exits_beside_itself"]
+    worker.terminate()
+    assert worker.wait(20) == 0
+    assert "KeyboardInterrupt was raised in the event loop, which goes on." in project.logs()
 
 
 def check_that_a_fork_does_not_serve(project, producer, wait_for, name):

@@ -4,11 +4,12 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 
 import pytest
 
 from fbtasks.errors import SoftTimeLimitExceeded
-from fbtasks.run.interrupts import SOFT, STOP, SignalInterrupts, TaskStopped, ThreadInterrupts
+from fbtasks.run.interrupts import SOFT, STOP, AlarmInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 
 
 def spin():
@@ -69,25 +70,97 @@ def test_coroutines_are_told_in_their_loop(of_threads):
     asyncio.run(run())
 
 
-def test_signals():
-    aims = {SOFT: 1, STOP: 0}
+@pytest.fixture
+def aims():
+    """For which tasks the signals are meant; a test may set their handlers."""
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)}
+    yield {SOFT: 1, STOP: 0}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_signals(aims):
     interrupts = SignalInterrupts(aims.__getitem__)
-    try:
-        with interrupts.run(1):
-            with interrupts.window(1):
-                interrupts.begin_step(1, time.monotonic() + 60)
+    with interrupts.run(1):
+        with interrupts.window(1):
+            interrupts.begin_step(1, time.monotonic() + 60)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            spin()
+            interrupts.begin_step(1, 0.0)
+            with pytest.raises(SoftTimeLimitExceeded):
                 os.kill(os.getpid(), signal.SIGUSR1)
                 spin()
-                interrupts.begin_step(1, 0.0)
-                with pytest.raises(SoftTimeLimitExceeded):
-                    os.kill(os.getpid(), signal.SIGUSR1)
-                    spin()
-            aims[STOP] = 1
-            os.kill(os.getpid(), signal.SIGUSR2)  # between two calls
-            spin()
-            with pytest.raises(TaskStopped):
-                step(interrupts)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        aims[STOP] = 1
+        os.kill(os.getpid(), signal.SIGUSR2)  # between two calls
+        spin()
+        with pytest.raises(TaskStopped):
+            step(interrupts)
+
+
+def by_signal(number):
+    os.kill(os.getpid(), number)
+    spin()
+
+
+async def waiting(interruption):
+    """Waits for long, after *interruption* has come while its event loop itself, or a callback, was at work."""
+    asyncio.get_running_loop().call_soon(interruption)
+    await asyncio.sleep(5)
+
+
+async def computing(interruption):
+    interruption()
+    await asyncio.sleep(5)
+
+
+async def waiting_for_another(interruption):
+    await asyncio.create_task(computing(interruption))
+
+
+def awaited(interrupts, coroutine):
+    """As the runner calls a coroutine function."""
+    asyncio.run(interrupts.watched(1, coroutine))
+
+
+def run_by_itself(_, coroutine):
+    """As a plain function may."""
+    asyncio.run(coroutine)
+
+
+@pytest.fixture(params=[SOFT, STOP, "alarm", "halt"])
+def interruption(request, aims):
+    """An interruption of the task 1: what knows it, what makes it come, and what it is in the task."""
+    if request.param in aims:
+        interrupts = SignalInterrupts({SOFT: 1, STOP: 1}.__getitem__)
+        number, error = {SOFT: (signal.SIGUSR1, SoftTimeLimitExceeded), STOP: (signal.SIGUSR2, TaskStopped)}[
+            request.param
+        ]
+        return interrupts, lambda: by_signal(number), error
+    interrupts = AlarmInterrupts()
+    if request.param == "halt":
+        interrupts.heed_halt()
+        return interrupts, lambda: by_signal(signal.SIGUSR2), TaskStopped
+    interrupts.limits = 0.02, None, None
+    return interrupts, lambda: time.sleep(0.04), SoftTimeLimitExceeded
+
+
+@pytest.mark.parametrize("call", [awaited, run_by_itself])
+@pytest.mark.parametrize("work", [waiting, computing, waiting_for_another])
+def test_a_signal_inside_an_event_loop_is_not_lost(interruption, work, call):
+    interrupts, come, error = interruption
+    with interrupts.window(1), pytest.raises(BaseException) as raised:  # noqa: PT011
+        call(interrupts, work(come))
+    assert isinstance(interrupts.meant(1, raised.value), error)
+
+
+def test_an_interruption_that_a_coroutine_has_caught_is_not_that_of_a_later_run(aims):
+    interrupts = SignalInterrupts(aims.__getitem__)
+
+    async def caught():
+        with suppress(asyncio.CancelledError):
+            await waiting(lambda: by_signal(signal.SIGUSR1))
+
+    with interrupts.window(1):
+        awaited(interrupts, caught())
+    error = asyncio.CancelledError()
+    assert interrupts.meant(1, error) is error

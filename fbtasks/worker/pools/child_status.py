@@ -43,9 +43,11 @@ class _Shared(Structure):
     """As whom the worker is registered."""
     stalled_until: float
     """The monotonic time at which the last stall of what sends heartbeats ended; 0.0: it had none."""
+    answered: float
+    """The monotonic time at which the child has last answered its worker."""
     _fields_: ClassVar = [
-        ("worker_id", c_int64), ("stalled_until", c_double), ("soft", c_int64), ("stop", c_int64),
-        ("mark", c_ubyte * MARK_SIZE),
+        ("worker_id", c_int64), ("stalled_until", c_double), ("answered", c_double), ("soft", c_int64),
+        ("stop", c_int64), ("mark", c_ubyte * MARK_SIZE),
     ]  # fmt: skip
 
 
@@ -84,6 +86,10 @@ class ChildStatus:
         """Notes that *task* is at work, wherever it runs here."""
         for each in self._of(task):
             each.beaten = clock.monotonic()
+
+    def answer(self) -> None:
+        """Notes that the child, in which a task does not stop, answers its worker."""
+        self.shared.answered = clock.monotonic()
 
     def running(self) -> dict[int, float]:
         """Returns since when each running task runs."""

@@ -250,6 +250,7 @@ class ChildExecutor(Executor):
         times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
         if self._missing():
             times.append(self._starter.next_start)
+        times += [child.next_look for child in self._children]
         if any(child.unsent for child in self._children):
             times.append(clock.monotonic() + _AGAIN)
         if self._submit_at > clock.monotonic():
@@ -478,6 +479,7 @@ class ChildExecutor(Executor):
             self._end(child, killed=True)
             return
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
+        child.ask(run)
         child.apart = True
         self._take_back(child)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks import timing as clock
-from fbtasks.run.interrupts import LOOK, SOFT, STOP
+from fbtasks.run.interrupts import LOOK, PING, SOFT, STOP
 from fbtasks.system import sockets
 from fbtasks.tasks.call import Claim, Outcome
 from fbtasks.worker.pools.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
@@ -24,6 +24,8 @@ _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
 _LOOK: Final = 1.0
 """Seconds between looks whether a task has ended and its end was not heard."""
+_UNANSWERED: Final = 5
+"""Such looks in a row in which a child has answered nothing, before it is killed with all that runs in it."""
 _AT_ONCE: Final = 0.2
 """Seconds in which a process has ended whose sockets are closed since it ends."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -133,6 +135,9 @@ class Child:
         self.fault = ""
         """Why it cannot go on although it lives: the worker kills it."""
         self._next_look = 0.0
+        self._asked: float | None = None
+        """When it was asked for an answer, since a task in it does not stop; None: it was not."""
+        self._unanswered = 0
         self._hearing = Hearing(self._socket, longest)
         self.unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
@@ -171,6 +176,14 @@ class Child:
         """Asks for the stack of *run*."""
         self._say(LOOK, run)
 
+    def ask(self, run: Run) -> None:
+        """Asks whether it answers, since *run* does not stop; and again, as long as that runs.
+
+        A task that holds the interpreter, or the event loop, keeps the others in the child from ending as well.
+        """
+        self._asked = clock.monotonic()
+        self._say(PING, run)
+
     def _say(self, kind: str, run: Run) -> None:
         self.unsent += pack_word(kind, run.claim.id)
         self.speak()
@@ -208,7 +221,25 @@ class Child:
         if now < self._next_look or not self.running:
             return set()
         self._next_look = now + _LOOK
+        self._look_for_answer()
         return self._ended()
+
+    def _look_for_answer(self) -> None:
+        if self._asked is None:
+            return
+        if self.status.shared.answered < self._asked:
+            self._unanswered += 1  # looks, and not seconds: both sides may have been stopped together
+            if self._unanswered >= _UNANSWERED:
+                self.fault = f"it answered nothing for {_UNANSWERED * _LOOK:g} s while a task in it was to stop"
+            return
+        self._unanswered, self._asked = 0, None
+        if (run := next((run for run in self.running.values() if run.outcome is not None), None)) is not None:
+            self.ask(run)
+
+    @property
+    def next_look(self) -> float:
+        """When it is to be looked at again, also when it says nothing."""
+        return math.inf if self._asked is None or not self.running else self._next_look
 
     def _ended(self) -> set[int]:
         """The runs whose ends have been said, and are still to be read, if they can be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,6 +16,7 @@ from fbtasks.worker.pools.child.link import ending
 from fbtasks.worker.pools.child.servers import ThreadServer
 from fbtasks.worker.pools.wire import receive_task
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -24,8 +26,21 @@ class LoopServer(ThreadServer):
     def serve(self) -> None:
         """Serves until the sockets are closed."""
         with asyncio.Runner() as runner, ending():
-            runner.get_loop().set_exception_handler(self._failed)
-            runner.run(self._serve())
+            self._loop = loop = runner.get_loop()
+            loop.set_exception_handler(self._failed)
+            serving = loop.create_task(self._serve())
+            while not serving.done():
+                try:
+                    loop.run_until_complete(serving)
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # Raised in a job of a task, which has it as its own, or in a callback. Others run in this loop too.
+                    logger.warning("%s was raised in the event loop, which goes on.", type(error).__name__)
+            serving.result()
+
+    def answer(self) -> None:
+        """Answers the worker from the event loop, which says how tasks end: if it still runs."""
+        with suppress(RuntimeError):  # it has just been closed
+            self._loop.call_soon_threadsafe(super().answer)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Says what no task caught, as the loop does; ends this process when a task has closed the loop's sockets."""

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from fbtasks.run.interrupts import LOOK, STOP, Interrupts, SignalInterrupts, ThreadInterrupts
+from fbtasks.run.interrupts import LOOK, PING, STOP, Interrupts, SignalInterrupts, ThreadInterrupts
 from fbtasks.run.invocation import RunResult
 from fbtasks.run.runner import Runner
 from fbtasks.run.transactional import TransactionalRunner
@@ -130,7 +130,10 @@ class ThreadServer(Server):
                 pool.submit(self.serve_slot, slot)
 
     def heed(self, kind: str, task: int) -> None:
-        """Interrupts the task, or answers with its stack."""
+        """Interrupts the task, or answers."""
+        if kind == PING:
+            self.answer()
+            return
         if kind == LOOK:
             super().heed(kind, task)
             return
@@ -138,3 +141,7 @@ class ThreadServer(Server):
             self.interrupts.interrupt(task, kind)
         if kind == STOP:
             self.cancel_statement(task)
+
+    def answer(self) -> None:
+        """Answers the worker: code of Python runs here, whatever a task does in this process."""
+        self._link.status.answer()
