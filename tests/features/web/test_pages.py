@@ -309,6 +309,13 @@ def test_counters_become_charts(app):
     assert {"line p50", "line p95", "line ready"} <= {facts.get("class") for tag, facts in shown.tags if tag == "path"}
     assert "/tasks?q=queue:mail+name:shop.send" in shown.links
     assert "1 100.0 %" in shown.text
+    tips = re.findall(r'<title data-at="(\d+)">([^<]*)</title>', browser(app).get("/queues/mail").text)
+    assert len(tips) == 5 * (60 + 1)
+    for at, tip in tips:
+        assert tip.startswith(f"{datetime.fromtimestamp(int(at), UTC):%H:%M} UTC\n")
+    assert [tip.partition("\n")[2] for _, tip in tips if "\nsucceeded 40\n" in tip] == [
+        "succeeded 40\nfailed 1\ncancelled 0\nretried 0"
+    ]
 
 
 def test_lists_of_queues_have_the_last_hour_of_each(app):
