@@ -230,3 +230,21 @@ def test_the_tests_that_are_said_to_show_a_promise_exist():
     there = {name for path in tests.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
     assert set(re.findall(r"\b(test_\w+)`", text)) <= there
     assert all((tests / path).exists() for path in re.findall(r"`(\w+/test_\w+\.py)", text))
+
+
+def test_nobody_is_told_to_ask_an_index_for_fbtasks():
+    """That name is not this project's there."""
+    root = DOCS.parent
+    files = [
+        root / "README.md",
+        *DOCS.rglob("*.md"),
+        *(root / "fbtasks").rglob("*.py"),
+        *(root / "examples").rglob("*.py"),
+    ]
+    found = [
+        f"{file.relative_to(root)}: {line.strip()}"
+        for file in files
+        for line in file.read_text().splitlines()
+        if re.search(r"pip install\b[^#]*[ '\"]fbtasks\b(?! @)", line) and "a bare `pip install fbtasks`" not in line
+    ]
+    assert found == []

@@ -1,5 +1,8 @@
 """Pages refresh themselves, and leave the reader what he has in hand."""
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 import pytest
 from playwright.sync_api import expect
 from support.sql import one
@@ -128,6 +131,18 @@ def test_tables_of_charts_stay_open(site, open_page):
     run(site, 4)
     expect(page.locator("a.stat.succeeded b")).not_to_have_text(before)
     expect(chart.locator("tbody td").first).to_be_visible()
+
+
+def test_tips_of_charts_are_in_the_zone_of_their_axis(site, at):
+    page, clock = at("/", timezone_id="Asia/Kolkata")
+    chart = page.locator("figure.chart", has_text="Throughput")
+    for seconds in (0, 2):  # as it came, and fetched anew
+        clock.passes(seconds)
+        tip = chart.locator("rect.hover title").first.evaluate("(tip) => [tip.textContent, Number(tip.dataset.at)]")
+        lines = tip[0].split("\n")
+        assert lines[0] == chart.locator(".axis time").first.inner_text()
+        assert lines[0] == f"{datetime.fromtimestamp(tip[1], ZoneInfo('Asia/Kolkata')):%H:%M}"
+        assert [line.split()[0] for line in lines[1:]] == ["succeeded", "failed", "cancelled", "retried"]
 
 
 def test_it_rests_while_it_is_paused_hidden_or_typed_into(site, at):

@@ -38,12 +38,12 @@ class Metrics(Feature):
 
 @contextmanager
 def needs_extra() -> Iterator[None]:
-    """For the block, which imports what ``fbtasks[metrics]`` brings. Raises :class:`ConfigurationError` without it."""
+    """For the block, which imports what the extra ``metrics`` brings. Raises :class:`ConfigurationError` without it."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "prometheus_client":
             raise
         raise ConfigurationError(
-            "metrics need prometheus_client, which is not installed: pip install 'fbtasks[metrics]'"
+            "metrics need prometheus_client, which is not installed: pip install prometheus_client"
         ) from error

@@ -37,14 +37,14 @@ class Web(Feature):
 
 @contextmanager
 def needs_extra() -> Iterator[None]:
-    """For the block, which imports what ``fbtasks[web]`` brings. Raises :class:`ConfigurationError` without that."""
+    """For the block, which imports what the extra ``web`` brings. Raises :class:`ConfigurationError` without that."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("jinja2", "markupsafe", "waitress", "werkzeug"):
             raise
         raise ConfigurationError(
-            f"the dashboard needs {error.name}, which is not installed: pip install 'fbtasks[web]'"
+            f"the dashboard needs {error.name}, which is not installed: pip install jinja2 waitress werkzeug"
         ) from error
 
 
@@ -67,7 +67,7 @@ def dashboard(
     ``"hidden"`` none of all that is, nor results. *secret* signs forms: the same in all processes that serve the
     dashboard.
 
-    Raises :class:`ConfigurationError` for what cannot be, and when the extra ``fbtasks[web]`` is not installed.
+    Raises :class:`ConfigurationError` for what cannot be, and when the extra ``web`` is not installed.
     """
     with needs_extra():
         from fbtasks.features.web.app import Dashboard, Options

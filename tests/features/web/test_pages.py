@@ -19,6 +19,7 @@ from fbtasks import FEATURES, FBTasks
 from fbtasks import timing as clock
 from fbtasks.feature import Feature
 from fbtasks.features.web import charts, dashboard, store
+from fbtasks.features.web.pages import overview, queues
 from fbtasks.queue.register import processes
 from fbtasks.sheet import Detail, Graph, Line, Node, Ref, Sheet, TaskRef
 from fbtasks.states import State
@@ -309,6 +310,13 @@ def test_counters_become_charts(app):
     assert {"line p50", "line p95", "line ready"} <= {facts.get("class") for tag, facts in shown.tags if tag == "path"}
     assert "/tasks?q=queue:mail+name:shop.send" in shown.links
     assert "1 100.0 %" in shown.text
+    tips = re.findall(r'<title data-at="(\d+)">([^<]*)</title>', browser(app).get("/queues/mail").text)
+    assert len(tips) == 5 * (60 + 1)
+    for at, tip in tips:
+        assert tip.startswith(f"{datetime.fromtimestamp(int(at), UTC):%H:%M} UTC\n")
+    assert [tip.partition("\n")[2] for _, tip in tips if "\nsucceeded 40\n" in tip] == [
+        "succeeded 40\nfailed 1\ncancelled 0\nretried 0"
+    ]
 
 
 def test_lists_of_queues_have_the_last_hour_of_each(app):
@@ -334,6 +342,31 @@ def test_lists_of_queues_have_the_last_hour_of_each(app):
         assert [facts.get("role") for tag, facts in shown.tags if facts.get("class") == "spark"] == ["img"]
         assert re.search(r"by three minutes succeeded: [0 ]+ 4 [0 ]+ 1 (0 )*failed: [0 ]+ 1 ", shown.text)
         assert "1 16.7 %" in shown.text
+
+
+def test_many_queues_are_listed_by_pages_and_the_overview_has_those_with_most(app, monkeypatch):
+    monkeypatch.setattr(overview, "MOST", 2)
+    monkeypatch.setattr(queues, "PAGE", 2)
+    for name, number in {"a": 2, "b": 1, "c": 3}.items():
+        app.task(name=f"shop.{name}", queue=name)(lambda: 1).delay_many([()] * number)
+    drain(app)
+    for name, number in {"a": 2, "b": 1, "c": 3}.items():
+        app.tasks[f"shop.{name}"].delay_many([()] * number)
+    client = browser(app)
+    for _ in range(2):  # what is kept of the first look serves the second
+        found = client.get("/overview.json").json
+        assert [row["queue"] for row in found["queues"]] == [row["queue"] for row in found["counters"]] == ["a", "c"]
+        assert [row["name"] for row in found["names"]] == ["shop.a", "shop.c"]
+        assert found["sparks"].keys() == {"a", "c"}
+        assert (found["totals"]["ready"], found["totals"]["succeeded"]) == (6, 6)
+        assert (len(found["findings"]), found["left"]) == (2, {"queues": 1, "names": 1, "findings": 2})
+    shown = page(client, "/").text
+    assert "The 2 with the most tasks, of 3." in shown
+    assert "and 2 more, which fbtasks health tells" in shown
+    assert [row["queue"] for row in client.get("/queues.json").json["queues"]] == ["a", "b"]
+    (rest,) = [link for link in page(client, "/queues").links if "after=" in link]
+    assert {link for link in page(client, rest).links if link.startswith("/queues/")} == {"/queues/c"}
+    assert client.get(rest.replace("/queues", "/queues.json")).json["next"] is None
 
 
 def test_lines_end_where_there_is_no_value():

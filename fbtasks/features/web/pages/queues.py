@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from werkzeug.wrappers import Response
 
@@ -14,18 +14,23 @@ from fbtasks.queue.results import QueueRow
 if TYPE_CHECKING:
     from fbtasks.features.web.context import Context
 
+PAGE: Final = 100
+"""Queues of one page."""
+
 
 def listing(context: Context) -> Response:
-    """``/queues``."""
-    look = context.dashboard.looks.get()
-    titles = list(dict.fromkeys(title for row in look.queues for title in row.shown))
+    """``/queues``: those behind the name in ``after``."""
+    look, after = context.dashboard.looks.get(), context.request.args.get("after")
+    rows = [row for row in look.queues if after is None or row.queue > after]
+    shown = {row.queue for row in rows[:PAGE]}
     return context.page(
         "queues.html",
         "Queues",
-        queues=look.queues,
-        counters=look.counters,
-        sparks=sparks(context),
-        titles=titles,
+        queues=rows[:PAGE],
+        next=rows[PAGE - 1].queue if len(rows) > PAGE else None,
+        counters=[each for each in look.counters if each.queue in shown],
+        sparks={name: spark for name, spark in sparks(context).items() if name in shown},
+        titles=list(dict.fromkeys(title for row in rows[:PAGE] for title in row.shown)),
     )
 
 

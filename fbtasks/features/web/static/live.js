@@ -13,6 +13,10 @@ function showTimes() {
     const [from, to] = { 5: [11, 16], 8: [11, 19], 16: [0, 16], 23: [0, 23] }[each.textContent.length]; // as the server has cut it
     each.textContent = whole.slice(from, to);
   }
+  for (const each of document.querySelectorAll("title[data-at]")) { // tips of charts: their first line is the time
+    const t = new Date(1000 * each.dataset.at);
+    each.textContent = `${two(t.getHours())}:${two(t.getMinutes())}${each.textContent.slice(each.textContent.indexOf("\n"))}`;
+  }
 }
 
 const types = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName) || getSelection()?.toString();
