@@ -11,7 +11,10 @@ from support.feeding import subscribe
 from support.recorded import capture, inserts
 from support.sql import execute, one
 
-from fbtasks import ConfigurationError, EnqueueError, TaskDefinitionError, TaskFailure, current_request
+from fbtasks import ConfigurationError, EnqueueError, FBTasks, TaskDefinitionError, TaskFailure, current_request
+from fbtasks.run.invocation import Invocation
+from fbtasks.run.runner import Runner
+from fbtasks.tasks.call import Claim
 from fbtasks.tasks.middleware import Middlewares
 from fbtasks.testing import eager
 
@@ -335,6 +338,30 @@ def test_what_a_run_sets_in_its_context_no_other_run_sees(app):
         "the tenant of falls": 2,
     }
     assert tenant.get() == "nobody"
+
+
+class Twice(Invocation):
+    several = True
+
+    def calls(self, run):
+        for number in range(2):
+            run.begin(number)
+            yield (part := run.part(run.claim))
+        return run.returned(part, None)
+
+
+def test_calls_of_one_run_in_an_event_loop_have_contexts_of_their_own():
+    tenant = ContextVar("tenant", default="nobody")
+    seen = []
+
+    async def work():
+        seen.append(tenant.get())
+        tenant.set("a tenant")
+
+    app = FBTasks("several")
+    app.task(name="work")(work).invocation = Twice()
+    asyncio.run(Runner(app).run_async(Claim(1, 1, "work", "default")))
+    assert seen == ["nobody", "nobody"]
 
 
 class NoneOfBoth:

@@ -37,11 +37,15 @@ class Logs(Feature):
         return False
 
     def runs(self) -> None:
-        """Gathers what is logged, where the app has a task that keeps its log."""
-        if any(map(keeps_logs, self.app.tasks.values())):
-            from fbtasks.features.logs.gathering import gather
+        """Gathers what is logged, where the app has tasks that keep their log."""
+        kept = [task for task in self.app.tasks.values() if keeps_logs(task)]
+        if kept:
+            from fbtasks.features.logs.gathering import gather, gather_still
 
             gather()
+            for task in kept:
+                if gather_still not in (begins := task.hooks["before_start"]):
+                    task.hooks = {**task.hooks, "before_start": (gather_still, *begins)}
 
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """Writes what tasks log, and forgets it."""

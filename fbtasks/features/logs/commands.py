@@ -22,7 +22,7 @@ def logs(command: Command, task_id: str, number: int | None) -> None:
 
 def _print(found: Sequence[LogOfTry]) -> None:
     if not found:
-        say("No lines are kept. A task keeps what it logs with @app.task(keep_logs=True).")
+        say("No lines are kept. A task keeps what it logs from INFO on with @app.task(keep_logs=True).")
     for log in found:
         say(f"Try {log.try_number}")
         for line in log.lines:

@@ -12,7 +12,7 @@ from typing import Final
 from fbtasks.features.logs.options import keeps_logs
 from fbtasks.features.logs.store import packed
 from fbtasks.system.showing import CUT, sendable, shorten
-from fbtasks.tasks.request import current
+from fbtasks.tasks.request import Request, current
 
 HEAD: Final = 48 * 1024
 TAIL: Final = 16 * 1024
@@ -93,4 +93,11 @@ _GATHERER: Final = _Gatherer(logging.INFO)
 
 def gather() -> None:
     """Begins to gather what is logged in this process, once."""
-    logging.getLogger().addHandler(_GATHERER)
+    root = logging.getLogger()
+    if _GATHERER not in root.handlers:
+        root.addHandler(_GATHERER)
+
+
+def gather_still(_request: Request, _: None) -> None:
+    """Gathers as before, when a run begins: who has configured logging meanwhile has dropped all handlers."""
+    gather()

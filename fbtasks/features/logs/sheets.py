@@ -25,7 +25,7 @@ class LogSheet(Sheet):
 
     name = "logs"
     title = "Logs"
-    empty = "No task has kept lines of its log: give it keep_logs=True."
+    empty = "No task has kept lines of its log: with keep_logs=True it keeps what it logs from INFO on."
 
     def lines(self, session: Session, after: str | None, most: int) -> Sequence[Line]:
         """Returns some of the tasks."""

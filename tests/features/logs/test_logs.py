@@ -2,6 +2,7 @@
 
 import json
 import logging
+import logging.config
 from contextlib import closing
 
 import pytest
@@ -181,6 +182,21 @@ def test_no_lines_of_tries_are_mixed_up_or_hidden(own_app):
         ]  # fmt: skip
     shown = Shown(own_app, "logs").detail("17").tables  # of one second
     assert [[row["Line"] for row in rows] for rows in shown.values()] == [[Private("7"), Private("8")], [Private("9")]]
+
+
+@pytest.mark.parametrize(
+    "configure",
+    [
+        lambda: logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, "root": {"level": "INFO"}}),
+        lambda: logging.basicConfig(force=True, level="INFO"),
+    ],
+    ids=["dictConfig", "basicConfig"],
+)
+def test_lines_are_kept_after_a_task_has_configured_logging(own_app, kept, log, monkeypatch, configure):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # the handlers of the test run are left alone
+    monkeypatch.setattr(logging, "_handlerList", [])
+    own_app.task(name="configures")(configure).delay()
+    assert texts(own_app, kept(lambda: log.info("said"))) == [(1, [("INFO", "said")])]
 
 
 def test_hostile_text_is_shown_as_text(own_app, url, kept, log, monkeypatch, capsys):
