@@ -16,7 +16,7 @@ from support.programs import program, started
 from support.variants import slow
 
 pytestmark = [
-    pytest.mark.embedded,
+    pytest.mark.embedded("a server's engine does not die with its clients"),
     pytest.mark.skipif(not os.path.exists("/proc/self/syscall"), reason="threads cannot be looked at here"),
 ]
 
