@@ -153,7 +153,7 @@ def test_a_database_that_cannot_be_reached(project, waiting, refused, monkeypatc
     assert (code, message.startswith("firebird://nosuch.invalid:3050/x cannot be reached")) == (1, True)
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("it names files")
 def test_a_file_that_is_none(project, waiting, refused):
     code, message = refused("inspect", "failed", "--url", "firebird:///nosuch/folder/x.fdb")
     assert (code, message.partition(":")[0]) == (1, "there is no queue at /nosuch/folder/x.fdb")
@@ -175,7 +175,7 @@ def test_a_file_that_is_none(project, waiting, refused):
     )
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("it names files")
 def test_a_path_with_a_colon(project, waiting, refused, monkeypatch):
     folder = project.folder / "a:b"
     folder.mkdir()

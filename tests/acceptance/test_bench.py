@@ -10,7 +10,7 @@ import pytest
 from support.sql import rows
 from support.variants import slow
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
+pytestmark = pytest.mark.acceptance
 
 TOP = Path(__file__).parents[2]
 TABLES = ("QUEUE_TASK", "QUEUE_HISTORY", "QUEUE_STAT", "QUEUE_PROCESS", "QUEUE_PAYLOAD", "QUEUE_RESULT")

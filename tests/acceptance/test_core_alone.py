@@ -13,7 +13,7 @@ PARTS = ("enqueue", "finish", "retries", "results", "transitions")
 
 @pytest.mark.long
 @pytest.mark.acceptance
-@pytest.mark.embedded
+@pytest.mark.embedded("it runs tests that run on a server themselves")
 def test_the_life_of_a_task_needs_no_feature():
     files = [str(TESTS / "integration" / f"test_{part}.py") for part in PARTS]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -5,7 +5,11 @@ from contextlib import closing
 import pytest
 from depth.crowd import Crowd
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.embedded("it is about the engines of many processes"),
+    pytest.mark.slow,
+]
 
 
 def test_nobody_is_taken_for_dead_and_no_task_runs_twice_on_a_machine_that_is_too_small(tmp_path):

@@ -76,7 +76,7 @@ def do(part, folder, env):
 
 @pytest.mark.long
 @pytest.mark.acceptance
-@pytest.mark.embedded
+@pytest.mark.embedded("the page has a file of its own")
 def test_the_tutorial(tmp_path):
     printed = follow(tmp_path, "tutorial.md")
     assert printed.startswith("1\n")
@@ -90,7 +90,7 @@ def test_the_tutorial(tmp_path):
 
 
 @pytest.mark.acceptance
-@pytest.mark.embedded
+@pytest.mark.embedded("the page has a file of its own")
 def test_the_page_of_batches(tmp_path):
     printed = follow(tmp_path, "how-to/batches.md")
     assert "['PENDING', 'PENDING', 'PENDING']\n" in printed
@@ -99,7 +99,7 @@ def test_the_page_of_batches(tmp_path):
 
 
 @pytest.mark.acceptance
-@pytest.mark.embedded
+@pytest.mark.embedded("the page has a file of its own")
 def test_the_page_of_traces(tmp_path):
     printed = follow(tmp_path, "how-to/tracing.md")
     spans = re.findall(r'"name": "(\w+) shop.invoice".*?"trace_id": "(\w+)"', printed, re.DOTALL)
@@ -109,7 +109,7 @@ def test_the_page_of_traces(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.acceptance
-@pytest.mark.embedded
+@pytest.mark.embedded("the page has a file of its own")
 def test_the_tutorial_of_changes(tmp_path):
     printed = follow(tmp_path, "tutorial-orders.md")
     assert printed.count("Ann: 19.90 with thanks") == 2
@@ -155,7 +155,7 @@ def worker(folder, *arguments):
 
 @pytest.mark.long
 @pytest.mark.acceptance
-@pytest.mark.embedded
+@pytest.mark.embedded("the page has a file of its own")
 def test_the_page_of_features_beside_a_program_without_that_feature(tmp_path, wait_for):
     (tmp_path / "other.py").write_text(OTHER)
     with closing(FBTasks("looks", f"firebird://{tmp_path}/fbtasks.fdb")) as app:

@@ -7,7 +7,7 @@ import sys
 import pytest
 from support.forkserver import forkserver
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded, pytest.mark.long]
+pytestmark = [pytest.mark.acceptance, pytest.mark.embedded("it copies and moves the file"), pytest.mark.long]
 
 APP = """
 from fbtasks import FBTasks

@@ -55,7 +55,7 @@ def test_a_worker_that_was_killed_is_dead_at_once(project, wait_for):
         assert said.startswith(f"Error: task {result.id} has not ended: it is running, and its worker {row['name']} is")
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("it copies the file")
 def test_health_of_a_copy_that_is_not_adopted_says_so(project, tmp_path):
     project.write(TASKS)
     assert project.run("health", check=False).stdout == f"{NOBODY}\n"

@@ -234,7 +234,7 @@ def test_a_transactional_task_whose_row_is_locked_holds_up_nobody_and_has_its_ef
     assert rows(crew.producer, tries) == [(1,)] * 5
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("processes on a server need no lock between them")
 def test_a_host_lock_that_is_never_given_back_stops_no_worker(project, producer, wait_for):
     worker = project.worker("-c", "2")
     assert producer.send_task("proj.note", (1,)).get(timeout=30) == 1

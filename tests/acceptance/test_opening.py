@@ -21,7 +21,7 @@ from fbtasks import FBTasks, SchemaError
 from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
+pytestmark = [pytest.mark.acceptance, pytest.mark.embedded("a server's database is made by its administrator")]
 
 LOOKS = [
     *(["inspect", name] for name in ("failed", "succeeded", "cancelled", "active", "ready", "scheduled", "parked")),

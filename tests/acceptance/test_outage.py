@@ -310,7 +310,7 @@ def test_a_database_that_lets_in_but_does_no_work_is_tried_ever_less_often(proje
     assert "is dead" not in project.logs()
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("it fills the disk of the file")
 def test_a_full_disk_loses_nothing(project, tmp_path, wait_for):
     disk = tmp_path / "disk"
     disk.mkdir()

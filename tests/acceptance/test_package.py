@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
+pytestmark = [pytest.mark.acceptance, pytest.mark.embedded("what is built is the same")]
 
 TOP = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from support.variants import slow
 import fbtasks.contrib.celery.transport.consumer
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, FBTasks
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
+pytestmark = [pytest.mark.acceptance, pytest.mark.embedded("a server's file is not seen by its clients")]
 
 LEFT = 66
 TASKS = """

@@ -119,7 +119,7 @@ def test_errors_are_one_line_and_end_a_script(project, bare):
 
 
 @pytest.mark.no_database
-@pytest.mark.embedded
+@pytest.mark.embedded("there is no file")
 def test_nothing_is_created_where_there_is_no_database(project, tmp_path):
     missing = tmp_path / "nosuch" / "x.fdb"
     done = project.run(

@@ -122,7 +122,7 @@ def test_it_follows_what_happens_and_the_size_of_the_terminal(top, shop, project
 
 
 @pytest.mark.acceptance
-@pytest.mark.embedded
+@pytest.mark.embedded("it takes the file away")
 def test_it_says_that_the_database_is_lost_and_goes_on(top, project, wait_for):
     file = project.folder.parent / "queue.fdb"
     with top() as screen:

@@ -4,7 +4,7 @@ import pytest
 
 from fbtasks import FBTasks
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
+pytestmark = [pytest.mark.acceptance, pytest.mark.embedded("it names several files")]
 
 SHOP = """
     import os

@@ -14,7 +14,7 @@ INTO = os.environ.get("FBTASKS_DEPTHS_INTO")
 """A folder that the figures are written into."""
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("a server reads the same pages")
 @pytest.mark.parametrize(
     "kind", [slow(kind) if kind.slow else kind for kind in SCENES], ids=lambda kind: kind.name.replace(" ", "-")
 )

@@ -45,7 +45,7 @@ def asked(app, session):
     yield "drop", drop
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("a server reads the same pages")
 def test_what_was_prepared_when_little_waited_costs_no_more_when_much_does(app, session):
     app.queue("m", max_length=100)
     app.migrate()

@@ -56,7 +56,7 @@ def test_a_worker_that_was_killed_after_somebody_had_read_the_monitoring_tables(
     assert f"Worker {number} on elsewhere is dead: its connection is gone. 0 of its tasks run again." in caplog.messages
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("a server's clients do not see its files; acceptance/test_restored.py is for a server")
 def test_after_a_restore_nobody_has_the_connection_of_one_who_was_registered_before(app, tmp_path, wait_for):
     """Numbers of connections begin anew: who has one of them now is not killed in the place of a dead worker."""
     for _ in range(10):
@@ -90,7 +90,7 @@ def test_after_a_restore_nobody_has_the_connection_of_one_who_was_registered_bef
                     return
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("a server has its own lock files")
 def test_no_worker_reads_the_monitoring_tables_when_it_starts(app):
     """For each reader all connections write what they do into one memory; one that is killed meanwhile may spoil it.
 

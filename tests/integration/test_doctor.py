@@ -205,7 +205,7 @@ def test_a_transaction_in_limbo_is_told(app, url):
     end_limbo(app, "rollback")
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("a server's file is not seen by its clients")
 def test_a_network_file_system_and_a_full_disk_are_told(app, tmp_path, monkeypatch):
     mounts = tmp_path / "mounts"
     folder = os.path.dirname(app.settings.url.database)
@@ -363,7 +363,7 @@ def test_a_viewer_sees_all_that_its_role_lets_it_see(own_app):
     assert seen["snapshot"].finding.endswith("since the oldest snapshot")
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("its findings are those of a file")
 def test_the_command_ends_with_one_when_something_is_wrong(own_app, url, capsys, tmp_path):
     own_app.close()
     assert command_line("doctor", "--url", url) == 1

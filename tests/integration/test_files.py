@@ -25,7 +25,7 @@ from fbtasks.worker.loop import Loop
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.pools.solo import SoloExecutor
 
-pytestmark = pytest.mark.embedded
+pytestmark = pytest.mark.embedded("a server's file is not seen by its clients")
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_a_child_that_ends_in_the_ordinary_way_does_its_parent_no_harm(project, 
 
 
 @pytest.mark.no_database
-@pytest.mark.embedded
+@pytest.mark.embedded("loading the engine is what takes long")
 def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(project):
     out = project.python("""
         import os, signal, sys, threading, time, traceback
@@ -93,7 +93,7 @@ def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(proje
     assert out.split() == ["7", "PENDING"]
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("a server has its own lock files")
 def test_a_lock_file_is_free_again_while_a_fork_lives(project):
     out = project.python("""
         import fcntl, os, pathlib

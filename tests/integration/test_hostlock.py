@@ -13,7 +13,7 @@ from fbtasks.firebird.embedded import hostlock
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.url import DatabaseURL
 
-pytestmark = pytest.mark.embedded
+pytestmark = pytest.mark.embedded("processes on a server need no lock between them")
 
 HOLD = """
     import sys, time

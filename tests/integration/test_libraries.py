@@ -11,7 +11,7 @@ import pytest
 from fbtasks.firebird.embedded import libraries
 
 pytestmark = [
-    pytest.mark.embedded,
+    pytest.mark.embedded("it is about the libraries of the engine in this process"),
     pytest.mark.skipif(sys.platform != "linux", reason="the names of the files are those of Linux"),
 ]
 DEMO = Path(__file__).parents[2] / "examples"

@@ -14,7 +14,7 @@ from support.sql import one
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
 
-pytestmark = pytest.mark.embedded
+pytestmark = pytest.mark.embedded("a server has its own lock files")
 ENQUEUE = """
 import sys
 from fbtasks import FBTasks, FBTasksError

@@ -16,7 +16,7 @@ from fbtasks.firebird.identity import ask
 from fbtasks.url import DatabaseURL
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("a server's database is made by its administrator")
 def test_dialect_1_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
     from firebird.driver import create_database, driver_config
 
@@ -66,7 +66,7 @@ def test_a_database_older_than_firebird_5_is_refused(monkeypatch, version, ok):
     assert closed == [1]
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("a server's database is made by its administrator")
 @pytest.mark.no_database
 def test_a_queue_is_made_beside_other_tables_but_not_in_their_place_nor_unasked(url, tmp_path):
     for path, table in ((url, "CUSTOMER"), (f"firebird://{tmp_path}/theirs.fdb", "QUEUE_TASK")):

@@ -15,7 +15,7 @@ from fbtasks import FBTasks, SchemaError
 from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 
-pytestmark = pytest.mark.embedded
+pytestmark = pytest.mark.embedded("it compares files, which the same statements make on a server")
 
 CATALOG = {
     "columns": "SELECT RDB$RELATION_NAME, RDB$FIELD_NAME, RDB$FIELD_POSITION, RDB$FIELD_SOURCE, RDB$NULL_FLAG,"

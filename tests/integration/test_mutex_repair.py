@@ -20,7 +20,7 @@ from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.embedded.enginefiles import EngineFile
 
 pytestmark = [
-    pytest.mark.embedded,
+    pytest.mark.embedded("a server's engine does not die with its clients"),
     pytest.mark.skipif(not os.path.exists("/proc/self/syscall"), reason="threads cannot be looked at here"),
 ]
 

@@ -11,7 +11,7 @@ from fbtasks import DatabaseUnavailable, FBTasks
 from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 
-pytestmark = pytest.mark.embedded
+pytestmark = pytest.mark.embedded("a server's file is opened by the server alone")
 
 # What isql and others do: the client library with the configuration that it comes with, and nothing of fbtasks.
 OTHER = """

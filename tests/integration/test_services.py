@@ -198,7 +198,7 @@ def test_health_tells_which_queues_are_not_served_or_wait_too_long(shop):
     assert workers.get_health(shop.database, 7200.0).overdue == {}
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("there is no file")
 @pytest.mark.no_database
 def test_a_database_is_migrated_once(url):
     app = FBTasks("new", url)

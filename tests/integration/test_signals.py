@@ -139,7 +139,7 @@ def test_what_the_handler_of_a_signal_raises_inside_the_driver_reaches_the_calle
 
 
 @pytest.mark.no_database
-@pytest.mark.embedded
+@pytest.mark.embedded("it waits for a lock file")
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals between threads")
 def test_what_the_handler_of_a_signal_raises_in_the_first_connection_reaches_the_caller(url, interrupt):
     app = FBTasks("a", url)

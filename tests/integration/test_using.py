@@ -157,7 +157,7 @@ def test_connections_and_transactions_are_taken(app, add, connection):
 
 
 @pytest.mark.no_database
-@pytest.mark.embedded
+@pytest.mark.embedded("it names several files")
 def test_a_connection_to_another_database_is_refused(app, add, tmp_path, url, template):
     shutil.copyfile(template, tmp_path / "other.fdb")
     other = FBTasks("other", f"firebird://{tmp_path}/other.fdb")
@@ -185,7 +185,7 @@ def test_a_connection_to_another_database_is_refused(app, add, tmp_path, url, te
     other.close()
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("it names a file twice")
 def test_one_database_may_have_several_names(app, tmp_path):
     """And the names are compared by what the database says it is, once for each connection."""
     app.migrate()

@@ -10,7 +10,7 @@ import pytest
 from fbtasks import FBTasks, ForeignDatabaseError
 from fbtasks.testing import drain
 
-pytestmark = pytest.mark.embedded
+pytestmark = pytest.mark.embedded("a server's file is opened by the server alone")
 
 # In a mount namespace of its own, so that what it mounts ends with it.
 PROGRAM = """

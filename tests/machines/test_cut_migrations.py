@@ -22,7 +22,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 
-pytestmark = pytest.mark.embedded  # a server's engine does not die with its clients
+pytestmark = pytest.mark.embedded("a server's engine does not die with its clients")
 
 STEPS = [step for part in ours() for step in steps(part)]
 COMMITS = len(STEPS) + 3

@@ -8,7 +8,10 @@ import pytest
 from support.programs import program
 from support.variants import slow
 
-pytestmark = [pytest.mark.embedded, pytest.mark.skipif(sys.platform == "win32", reason="has no lock folder")]
+pytestmark = [
+    pytest.mark.embedded("a server's file is opened by the server alone"),
+    pytest.mark.skipif(sys.platform == "win32", reason="has no lock folder"),
+]
 USE = """
 import sys
 from fbtasks import EngineError, FBTasks

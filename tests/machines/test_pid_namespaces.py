@@ -53,7 +53,7 @@ def program(url, *before):
             process.kill()  # and with unshare all in its namespace
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("processes on a server share no lock file")
 @needs_namespaces
 def test_a_process_of_another_namespace_is_refused_while_one_of_the_first_lives(tmp_path):
     url = f"firebird://{tmp_path}/q.fdb"
@@ -75,7 +75,7 @@ def test_a_process_of_another_namespace_is_refused_while_one_of_the_first_lives(
         assert app.send_task("t").id == "3"
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("processes on a server share no lock file")
 @pytest.mark.slow
 @needs_namespaces
 def test_a_container_that_is_killed_and_started_again_loses_nothing(tmp_path):
@@ -103,7 +103,7 @@ def _validate(path):
         assert server.readlines() == []
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("processes on a server share no lock file")
 @pytest.mark.slow
 @needs_namespaces
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to enter a namespace")

@@ -12,7 +12,7 @@ from support.programs import python
 
 from fbtasks.firebird.embedded import root
 
-pytestmark = pytest.mark.embedded
+pytestmark = pytest.mark.embedded("it is about the folders of the engine in this process")
 
 # All is read-only but the folder $1, in a mount namespace of its own.
 READ_ONLY = """

@@ -3,16 +3,18 @@
 from contextlib import closing, suppress
 
 import pytest
-from firebird.driver import DatabaseError, ShutdownMethod, ShutdownMode, connect, connect_server
+from firebird.driver import DatabaseError, ShutdownMethod, ShutdownMode
+from support.services import services_of
 
-from fbtasks import DatabaseShutDown
+from fbtasks import DatabaseShutDown, DatabaseUnavailable
 from fbtasks.errors import CommitUncertain
+from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.lease import Lease
 from fbtasks.worker.options import WorkerOptions
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
+pytestmark = pytest.mark.acceptance
 
 SOURCE = """
     import fbtasks.database.database as database
@@ -30,22 +32,22 @@ class Administrator:
     """Shuts a database down, and connects to it then."""
 
     def __init__(self, url):
-        self.path = DatabaseURL.parse(url).database
+        self.url = DatabaseURL.parse(url)
         self.numbers = []
 
     def shut(self, mode):
-        with connect_server("", user="SYSDBA") as server:
-            server.database.shutdown(database=self.path, mode=mode, method=ShutdownMethod.FORCED, timeout=0)
+        with services_of(self.url) as server:
+            server.database.shutdown(database=self.url.database, mode=mode, method=ShutdownMethod.FORCED, timeout=0)
 
     def online(self):
-        with connect_server("", user="SYSDBA") as server:
-            server.database.bring_online(database=self.path)
+        with services_of(self.url) as server:
+            server.database.bring_online(database=self.url.database)
 
     def ask(self, sql):
         """What a query tells; None while another connection has the one place."""
         with (
-            suppress(DatabaseError),
-            closing(connect(self.path, user="SYSDBA")) as connection,
+            suppress(DatabaseUnavailable),
+            closing(connections.connect(self.url)) as connection,
             closing(connection.cursor()) as cursor,
         ):
             return cursor.execute(sql).fetchone()[0]

@@ -375,7 +375,7 @@ def test_nothing_is_lost_when_a_connected_process_forks(connection, app, url):
 
 
 @pytest.mark.no_database
-@pytest.mark.embedded
+@pytest.mark.embedded("loading the engine is what takes long")
 def test_a_fork_waits_for_the_first_connection_that_another_thread_makes(url):
     """And its child may connect."""
     done = run(

@@ -171,7 +171,7 @@ def wait_for_look():
             thread.join(30)
 
 
-@pytest.mark.embedded
+@pytest.mark.embedded("it takes the file away")
 @pytest.mark.no_database
 def test_a_database_that_is_away_and_comes(url, template):
     with closing(FBTasks("away", url)) as app:
@@ -259,7 +259,7 @@ def test_maintenance_of_the_database_is_left_alone(project, app):
 
 
 @pytest.mark.no_database
-@pytest.mark.embedded
+@pytest.mark.embedded("there is no file")
 def test_without_a_database_or_the_library_the_command_says_so(project, monkeypatch):
     done = project.run("metrics", "--once", check=False)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "fbtasks_up 0.0")

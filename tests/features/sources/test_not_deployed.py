@@ -115,7 +115,7 @@ LATE = """
 
 
 @pytest.mark.acceptance
-@pytest.mark.embedded
+@pytest.mark.embedded("on a server no worker makes triggers unasked")
 def test_a_worker_makes_the_trigger_of_a_table_that_comes_later(project, wait_for):
     project.write(LATE)
     with closing(FBTasks("late", project.url, auto_migrate=True)) as app:

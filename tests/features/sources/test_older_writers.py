@@ -41,7 +41,7 @@ def test_a_connection_that_is_older_than_a_trigger_is_told_of_while_it_lives(pro
         assert len(silent()) == len(SAYS)
 
 
-@pytest.mark.embedded  # a server names the program, and its clients may be those of several machines
+@pytest.mark.embedded("a server names the program, and its clients may be those of several machines")
 def test_the_connections_of_a_process_are_one_line_and_a_worker_has_its_name(project):
     with project.producer(PAID, TABLE) as app, closing(app.connect()) as first, closing(app.connect()) as last:
         register(
