@@ -589,7 +589,8 @@ class FBTasks(ByName, AnswersCelery):
 
         It uses the engine and the lock directory that fbtasks uses, which an embedded database needs. A database that
         is missing is created with an empty queue, as by the first call. Its character set is the one that the url names
-        (``?charset=``), or UTF8. Close the connection.
+        (``?charset=``), or UTF8. Close the connection. To open one takes some hundred times what a query does: a task
+        that often needs it keeps it.
         """
         self.database.make_ready(lends=False)
         self.enqueuer.make_ready(None)  # a SNAPSHOT transaction would not see what comes later
