@@ -71,9 +71,8 @@ def dashboard(
     """
     with needs_extra():
         from fbtasks.features.web.app import Dashboard, Options
-        from fbtasks.features.web.redaction import REDACTED
         from fbtasks.features.web.security import Seal
-        from fbtasks.features.web.showing import Arguments
+        from fbtasks.features.web.showing import REDACTED, Arguments
     app.features["web"]  # which raises where the app was made without it
     if not checks.is_function(authorize) or iscoroutinefunction(authorize):
         raise ConfigurationError(

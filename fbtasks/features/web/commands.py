@@ -74,8 +74,8 @@ def serve(
     from waitress import create_server
 
     from fbtasks.features.web.app import LARGEST_FORM
-    from fbtasks.features.web.redaction import REDACTED
     from fbtasks.features.web.security import Login
+    from fbtasks.features.web.showing import REDACTED
 
     login = Login(host, user_header=user_header, proxies=trust_proxy)
     when_it_is_there(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from fbtasks.features.web.redaction import LARGEST, MARK, Redaction
+from fbtasks.features.web.redaction import REDACTED as REDACTED
 from fbtasks.features.web.store import AuditRow, Try
 from fbtasks.sheet import Called, Private
 from fbtasks.system.showing import CUT, failure, shorten, size

@@ -8,8 +8,7 @@ from support.sql import execute, fetches_of
 from support.variants import slow
 
 from fbtasks.features.web import search, store
-from fbtasks.features.web.redaction import REDACTED
-from fbtasks.features.web.showing import Arguments
+from fbtasks.features.web.showing import REDACTED, Arguments
 
 FEW = 1_000
 PART = 50_000

@@ -15,8 +15,7 @@ from fbtasks import ConfigurationError, chain
 from fbtasks.features.limits.gates import lane_of
 from fbtasks.features.progress.store import Progress
 from fbtasks.features.progress.store import put as put_progress
-from fbtasks.features.web.redaction import REDACTED
-from fbtasks.features.web.showing import Arguments, links_of
+from fbtasks.features.web.showing import REDACTED, Arguments, links_of
 from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
 NAME, TOKEN = "Kessler", "hushhush"
