@@ -348,8 +348,8 @@ def app(request):
 
     A test that asks for the file or the project of its database has one of its own.
     """
-    own = {"url", "project"}.intersection(request.fixturenames) or SERVER
-    if own or request.node.get_closest_marker("emptied") is None:
+    own = {"url", "project"}.intersection(request.fixturenames)
+    if own or (SERVER and not request.getfixturevalue("copied")) or request.node.get_closest_marker("emptied") is None:
         yield request.getfixturevalue("own_app")
         return
     with request.getfixturevalue("emptied").app() as app:

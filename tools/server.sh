@@ -87,6 +87,7 @@ stop() {
     rm -rf "$run"
 }
 
+# Starts it, by the command that is given, if any.
 start() {
     mkdir -p "$box"
     exec 9>"$box/lock"
@@ -127,7 +128,7 @@ PROGRAM
         port=$("$python" -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
         printf 'ServerMode = Super\nRemoteBindAddress = 127.0.0.1\nRemoteServicePort = %s\n' "$port" \
             >"$run/root/firebird.conf"
-        setsid "$libraries"/ld-linux-*.so.* --library-path "$run/root:$libraries" "$run/root/firebird" \
+        setsid "$@" "$libraries"/ld-linux-*.so.* --library-path "$run/root:$libraries" "$run/root/firebird" \
             </dev/null >>"$run/root/firebird.log" 2>&1 9>&- &
         process=$!
         disown
@@ -159,7 +160,7 @@ case "${1:-}" in
         trap stop EXIT
         trap 'exit 130' INT
         trap 'exit 143' TERM HUP
-        start
+        start setpriv --pdeathsig KILL  # it ends with this process, also when that is killed
         status=0
         FBTASKS_TEST_URL=$(url) "$@" 9>&- || status=$?
         [ -n "$(processes)" ] || {

@@ -8,7 +8,7 @@ kept connection use it, and those do not run a new trigger.
 
 import os
 import shutil
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from unittest import mock
 
 from fbtasks import FBTasks
@@ -17,6 +17,7 @@ from fbtasks.firebird import connections
 from fbtasks.firebird.identity import ask
 from fbtasks.firebird.pool import _idle
 
+from .databases import database
 from .sql import FEATURES, adopt
 
 REFUSE = (
@@ -40,6 +41,7 @@ class Emptied:
         self._folder = folder
         self._count = self._lent = 0
         self._session = None
+        self._drops = ExitStack()
         shutil.copyfile(template, self._master)
         with (
             closing(FBTasks("maker", f"firebird://{self._master}", features=FEATURES)) as app,
@@ -81,14 +83,15 @@ class Emptied:
     def close(self):
         if self._session is not None:
             self._session.close()
+        self._drops.close()
 
     def _anew(self):
+        self._drops.close()
         self._count += 1
         self._lent = 1
-        path = self._folder / f"queue{self._count}.fdb"
-        shutil.copyfile(self._master, path)
-        self._file = path.stat()
-        app = FBTasks("test", f"firebird://{path}", features=FEATURES)
+        url = self._drops.enter_context(database(self._folder / f"queue{self._count}.fdb", self._master))
+        self._file = os.stat(url.database)
+        app = FBTasks("test", url, features=FEATURES)
         with app.database.session() as session:
             adopt(session)
             with session.transaction() as transaction:
@@ -100,7 +103,7 @@ class Emptied:
         assert self._session is not None
         self._lent += 1
         kept = self._session
-        app = FBTasks("test", str(kept.url), features=FEATURES)
+        app = FBTasks("test", kept.url, features=FEATURES)
 
         def connect(url, *, met, **_):
             met(ask(kept.connection))
