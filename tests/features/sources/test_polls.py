@@ -35,6 +35,8 @@ from fbtasks.queue.operations import workers
 from fbtasks.tasks.call import Failed
 from fbtasks.url import DatabaseURL
 
+pytestmark = pytest.mark.emptied
+
 STATUS = {"status": "S", "ready": "R", "taken": "T", "done": "D", "failed": "E"}
 NAMED = {name: value for name, value in STATUS.items() if name != "taken"}
 INBOX = "CREATE TABLE INBOX (ID INTEGER NOT NULL PRIMARY KEY, S VARCHAR(30), DATA VARCHAR(20), ERR VARCHAR(20))"
