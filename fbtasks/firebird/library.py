@@ -14,6 +14,7 @@ from typing import Any
 
 from fbtasks.errors import EngineError
 from fbtasks.firebird import fork
+from fbtasks.firebird.driver.checking import check_quickly
 from fbtasks.firebird.driver.discard import silence_disposal
 from fbtasks.firebird.driver.ending import skip_unloading
 from fbtasks.firebird.driver.freeing import free_once
@@ -77,6 +78,7 @@ def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
             refuse_links(_guards[real].directory)
             mutex_repair.start(_guards[real].directory)
         free_once()
+        check_quickly()
         if not fbapi.has_api():
             if _lock_directory is None:  # one for all processes that use a server first: each would leave its own
                 _lock_directory = cache_folder() / "lock"

@@ -6,6 +6,7 @@ from decimal import Decimal
 from unittest import mock
 
 import pytest
+from firebird.driver import DatabaseError, interfaces
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -71,3 +72,12 @@ def test_the_driver_does_not_describe_parameters_again(session):
         assert seen == [
             (7, 2**31 - 1, None, "äöü", b"\0\1", None, None, MOMENT.replace(microsecond=999900), None, None)
         ]
+
+
+def test_a_call_that_goes_well_is_looked_at_with_one_call(session):
+    with session.transaction() as transaction, closing(transaction.driver.cursor()) as cursor:
+        with mock.patch.object(interfaces.iStatus, "get_state", side_effect=AssertionError("sets of flags")):
+            assert len(cursor.execute("SELECT FIRST 20 RDB$FIELD_NAME FROM RDB$FIELDS").fetchall()) == 20
+        with pytest.raises(DatabaseError, match=r"Table unknown\n-NOWHERE"):
+            cursor.execute("SELECT 1 FROM NOWHERE")
+        assert cursor.execute("SELECT 1 FROM RDB$DATABASE").fetchall() == [(1,)]

@@ -1,9 +1,10 @@
 """A database that one test after another gets, emptied in between, with the connection and its prepared statements.
 
 To make a database, to open it and to compile the statements of a worker costs ten times as much as most tests do with
-it. What cannot be emptied is not lent again: a database that something is still connected to, and one that is another
-file by now. A test cannot change the schema or rights of one: an index cannot be dropped while the statements of the
-kept connection use it, and those do not run a new trigger.
+it. A test may make tables of an application, with all that belongs to them: they are dropped behind it. What cannot be
+emptied is not lent again: a database that something is still connected to, one that is another file by now, and one of
+which rights were granted. A test cannot change the schema of the queue: an index cannot be dropped while the statements
+of the kept connection use it, and those do not run a new trigger.
 """
 
 import os
@@ -13,6 +14,7 @@ from unittest import mock
 
 from fbtasks import FBTasks
 from fbtasks.database.packages import queries
+from fbtasks.features.sources.store.tables import quoted
 from fbtasks.firebird import connections
 from fbtasks.firebird.identity import ask
 from fbtasks.firebird.pool import _idle
@@ -21,11 +23,44 @@ from .databases import database
 from .sql import FEATURES, adopt
 
 REFUSE = (
-    "CREATE EXCEPTION EX_TEST_DDL 'This database is lent to other tests, too. A test that changes the schema or rights"
-    """ is to be marked with @pytest.mark.usefixtures("url").'""",
-    "CREATE TRIGGER TEST_DDL BEFORE ANY DDL STATEMENT AS BEGIN EXCEPTION EX_TEST_DDL; END",
+    "CREATE EXCEPTION EX_TEST_DDL 'This database is lent to other tests, too. A test that changes the schema of the"
+    """ queue is to be marked with @pytest.mark.usefixtures("url").'""",
+    "CREATE SEQUENCE TEST_DDL",
+    """
+    CREATE TRIGGER TEST_DDL AFTER ANY DDL STATEMENT AS
+      DECLARE NAME VARCHAR(63); DECLARE KIND VARCHAR(20); DECLARE N BIGINT;
+    BEGIN
+      NAME = RDB$GET_CONTEXT('DDL_TRIGGER', 'OBJECT_NAME');
+      KIND = RDB$GET_CONTEXT('DDL_TRIGGER', 'OBJECT_TYPE');
+      IF ((NAME STARTING WITH 'QUEUE_' OR NAME STARTING WITH 'FBTASKS') AND NAME NOT STARTING WITH 'QUEUE_ON_'
+        OR EXISTS (SELECT 1 FROM RDB$INDICES WHERE RDB$INDEX_NAME = :NAME AND RDB$RELATION_NAME STARTING WITH 'QUEUE_'
+          AND :KIND = 'INDEX')
+        OR EXISTS (SELECT 1 FROM RDB$TRIGGERS WHERE RDB$TRIGGER_NAME = :NAME AND :KIND = 'TRIGGER'
+          AND (RDB$RELATION_NAME IS NULL OR RDB$RELATION_NAME STARTING WITH 'QUEUE_'))) THEN EXCEPTION EX_TEST_DDL;
+      N = GEN_ID(TEST_DDL, 1);
+    END
+    """,
 )
-"""What refuses a change of the schema."""
+"""What refuses a change of the queue's schema, and counts all others."""
+CHANGES = "SELECT GEN_ID(TEST_DDL, 0), (SELECT COUNT(*) FROM RDB$USER_PRIVILEGES) FROM RDB$DATABASE"
+OBJECTS = """
+SELECT 'TRIGGER', TRIM(RDB$TRIGGER_NAME) FROM RDB$TRIGGERS WHERE RDB$SYSTEM_FLAG = 0
+UNION ALL SELECT IIF(RDB$VIEW_BLR IS NULL, 'TABLE', 'VIEW'), TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS
+    WHERE RDB$SYSTEM_FLAG = 0
+UNION ALL SELECT 'PACKAGE', TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$SYSTEM_FLAG = 0
+UNION ALL SELECT 'PROCEDURE', TRIM(RDB$PROCEDURE_NAME) FROM RDB$PROCEDURES
+    WHERE RDB$SYSTEM_FLAG = 0 AND RDB$PACKAGE_NAME IS NULL
+UNION ALL SELECT 'FUNCTION', TRIM(RDB$FUNCTION_NAME) FROM RDB$FUNCTIONS
+    WHERE RDB$SYSTEM_FLAG = 0 AND RDB$PACKAGE_NAME IS NULL
+UNION ALL SELECT 'EXCEPTION', TRIM(RDB$EXCEPTION_NAME) FROM RDB$EXCEPTIONS WHERE RDB$SYSTEM_FLAG = 0
+UNION ALL SELECT 'SEQUENCE', TRIM(RDB$GENERATOR_NAME) FROM RDB$GENERATORS WHERE RDB$SYSTEM_FLAG = 0
+UNION ALL SELECT 'DOMAIN', TRIM(RDB$FIELD_NAME) FROM RDB$FIELDS
+    WHERE COALESCE(RDB$SYSTEM_FLAG, 0) = 0 AND RDB$FIELD_NAME NOT STARTING WITH 'RDB$'
+UNION ALL SELECT 'ROLE', TRIM(RDB$ROLE_NAME) FROM RDB$ROLES WHERE COALESCE(RDB$SYSTEM_FLAG, 0) = 0
+"""
+"""All that can be dropped, but for what goes with it."""
+ORDER = ("TRIGGER", "PACKAGE", "PROCEDURE", "FUNCTION", "VIEW", "TABLE", "EXCEPTION", "SEQUENCE", "DOMAIN", "ROLE")
+"""The kinds of what is dropped, in that order."""
 CONNECTED = "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$SYSTEM_FLAG = 0"
 TABLES = "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0 AND RDB$VIEW_BLR IS NULL"
 SEQUENCES = "SELECT TRIM(RDB$GENERATOR_NAME) FROM RDB$GENERATORS WHERE RDB$SYSTEM_FLAG = 0"
@@ -54,6 +89,8 @@ class Emptied:
                 tables = [table for (table,) in cursor.execute(TABLES).fetchall()]
                 content = {table: cursor.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
                 sequences = [name for (name,) in cursor.execute(SEQUENCES).fetchall()]
+                self._objects = set(cursor.execute(OBJECTS).fetchall())
+                self._changes = cursor.execute(CHANGES).fetchall()
                 values = {
                     name: cursor.execute(f"SELECT GEN_ID({name}, 0) FROM RDB$DATABASE").fetchone()[0]
                     for name in sequences
@@ -130,12 +167,26 @@ class Emptied:
             with session.transaction() as transaction:
                 if _ask(session, transaction, CONNECTED) != [(1,)]:
                     return False
+                changed = _ask(session, transaction, CHANGES) != self._changes
                 _ask(session, transaction, self._empty)
                 for table, content in self._kept.items():
                     self._restore(session, transaction, table, content)
-                return _ask(session, transaction, self._rows) == [(self._total,)]
+                is_empty = _ask(session, transaction, self._rows) == [(self._total,)]
+            return is_empty and (not changed or self._drop(session))
         except Exception:  # it is lost, or something in it is locked
             return False
+
+    def _drop(self, session):
+        """Drops what a test has made beside the queue. Returns whether the schema is as before."""
+        with session.transaction() as transaction:
+            made = [(kind.strip(), name) for kind, name in {*_ask(session, transaction, OBJECTS)} - self._objects]
+        with session.transaction() as transaction:
+            for kind, name in sorted(made, key=lambda each: ORDER.index(each[0])):
+                transaction.script(f"DROP {kind} {quoted(name)}")
+        with session.transaction() as transaction:
+            _ask(session, transaction, "SELECT GEN_ID(TEST_DDL, -GEN_ID(TEST_DDL, 0)) FROM RDB$DATABASE")
+            same = set(_ask(session, transaction, OBJECTS)) == self._objects
+            return same and _ask(session, transaction, CHANGES) == self._changes
 
     def _restore(self, session, transaction, table, content):
         """Has *table* hold *content*."""

@@ -33,7 +33,6 @@ class Deployment(Every):
         self._feeds = app.features["sources"].feeds()
         self._polled = {feed.name for feed in self._feeds if feed.source.kind == "poll" and feed.queue in worker.queues}
         """The polls of this worker, which log their own problems and register again by themselves."""
-        self._command = command_line("fbtasks subscriptions apply -A {}", app.path)
         self._makes_triggers = app.settings.migrates
         self._refused: dict[str, str] = {}
         """Why definitions were refused at the start, by the names of tasks, until they are deployed."""
@@ -68,7 +67,7 @@ class Deployment(Every):
             )
         others = [each for each in done.unsettled if each.pid != os.getpid()]  # its own have written nothing yet
         if done.changes and others:
-            logger.warning("%s. Listed by: %s", subscriptions.describe_unsettled(others), self._command)
+            logger.warning("%s. Listed by: %s", subscriptions.describe_unsettled(others), self._command())
         return done.problems
 
     def look(self, session: Session) -> bool:
@@ -86,8 +85,11 @@ class Deployment(Every):
         self._refused = {name: problems[name] for name in self._refused.keys() & problems.keys()}
         for name, problem in problems.items():
             if name not in self._polled:
-                logger.warning("Subscription %s: %s Run: %s", name, sentence(problem), self._command)
+                logger.warning("Subscription %s: %s Run: %s", name, sentence(problem), self._command())
         return False
+
+    def _command(self) -> str:
+        return command_line("fbtasks subscriptions apply -A {}", self._app.path)
 
 
 def _hashes(session: Session) -> dict[str, str]:

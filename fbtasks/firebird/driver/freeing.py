@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from fbtasks.firebird.driver.checking import flags
+
 _ENDINGS: Final = {
     "iBlob_v3": {"cancel": "deprecatedCancel", "close": "deprecatedClose"},
     "iBlob": {"cancel": "cancel", "close": "close"},
@@ -55,7 +57,7 @@ def _ending(function: str) -> Callable[[Any], None]:
         status.init()
         count, thing._refcnt = thing._refcnt, 0  # CPython interrupts after the next call at the earliest
         call(thing, status)
-        if StateFlag.ERRORS not in status.get_state():
+        if not flags(thing) & StateFlag.ERRORS.value:
             status.init()
             return
         try:

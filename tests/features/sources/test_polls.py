@@ -33,6 +33,8 @@ from fbtasks.queue import results, tasks
 from fbtasks.queue.operations import workers
 from fbtasks.tasks.call import Failed
 
+pytestmark = pytest.mark.emptied
+
 STATUS = {"status": "S", "ready": "R", "taken": "T", "done": "D", "failed": "E"}
 NAMED = {name: value for name, value in STATUS.items() if name != "taken"}
 INBOX = "CREATE TABLE INBOX (ID INTEGER NOT NULL PRIMARY KEY, S VARCHAR(30), DATA VARCHAR(20), ERR VARCHAR(20))"
