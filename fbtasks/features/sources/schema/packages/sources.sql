@@ -864,6 +864,7 @@ AS
     DECLARE TASK_ID BIGINT;
     DECLARE BOUNDED SMALLINT;
     DECLARE PLACED SMALLINT;
+    DECLARE FOLLOWS SMALLINT = 0;
 BEGIN
     TRANSACTION_ID = CURRENT_TRANSACTION;
     NOW_UTC = QUEUE_NOW();
@@ -885,8 +886,13 @@ BEGIN
     -- As a text: JSON that is not valid leaves the other events of a task readable, and cannot pass for another member.
     BODY = HEAD || '"' || REPLACE(REPLACE(COALESCE(DATA, 'null'), '\', '\\'), '"', '\"') || '"}';
     LANE = IIF(ORDER_KEY IS NULL, 0, HASH(CRYPT_HASH(ORDER_KEY USING SHA256)));
+    -- Where earlier ones are kept still, since they had no handler, those with an order key are handed on behind them.
+    IF (ORDER_KEY IS NOT NULL AND EXISTS(SELECT 1 FROM QUEUE_CHANGE
+            WHERE SUBSCRIPTION_ID = 0 AND NEWS = 1 AND LANE = HASH(:EVENT) ORDER BY SUBSCRIPTION_ID, NEWS, LANE)
+        AND EXISTS(SELECT 1 FROM QUEUE_HANDLER WHERE EVENT = :EVENT AND DIRECT >= 0)) THEN
+        FOLLOWS = 1;
     FOR SELECT SUBSCRIPTION_ID, DIRECT, KEYED, NAME, QUEUE, PRIORITY_RANK FROM QUEUE_HANDLER
-        WHERE EVENT = :EVENT
+        WHERE EVENT = :EVENT AND :FOLLOWS = 0
         INTO :SUBSCRIPTION_ID, :DIRECT, :KEYED, :NAME, :QUEUE, :PRIORITY_RANK DO
     BEGIN
         HANDLED = 1;

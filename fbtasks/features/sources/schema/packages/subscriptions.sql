@@ -33,8 +33,25 @@ END^
 
 PACKAGE FBTASKS_SOURCES_UPKEEP^
 
+-- The lane of the order key that an event has, as RAISE_EVENT writes it into the HEAD of its JSON; NULL: it has none.
+PRIVATE FUNCTION KEY_LANE (HEAD VARCHAR(3000) CHARACTER SET OCTETS)
+RETURNS BIGINT
+AS
+    DECLARE MASKED VARCHAR(3000) CHARACTER SET OCTETS;
+    DECLARE FROM_BYTE INTEGER;
+BEGIN
+    MASKED = REPLACE(REPLACE(HEAD, '\\', '..'), '\"', '..');  -- so that a quote ends a string
+    FROM_BYTE = POSITION('"', MASKED, POSITION('"u":"', MASKED) + 5) + 1;
+    IF (SUBSTRING(MASKED FROM FROM_BYTE FOR 6) <> ',"k":"') THEN
+        RETURN NULL;
+    FROM_BYTE = FROM_BYTE + 6;
+    RETURN HASH(CRYPT_HASH(REPLACE(REPLACE(
+        SUBSTRING(HEAD FROM FROM_BYTE FOR POSITION('"', MASKED, FROM_BYTE) - FROM_BYTE), '\"', '"'), '\\', '\')
+        USING SHA256));
+END^
+
 -- Gives up to MOST of the events that are kept since they had no handler to all that have been registered by now, the
--- oldest of each name first: by the one that has registered them, and by maintenance, since more may be kept, and
+-- oldest of each name first, and each into the lane that it would have had: by the one that has registered them, and by maintenance, since more may be kept, and
 -- since who raised them may not have seen the handler yet, or may have committed when it was there already. Called
 -- under the lock: between two registrations of one deployment the first handler alone would get them.
 PROCEDURE HAND_ON_EVENTS (MOST INTEGER)
@@ -43,6 +60,8 @@ AS
     DECLARE EVENT QUEUE_NAME;
     DECLARE LANE BIGINT;
     DECLARE ID BIGINT;
+    DECLARE HEAD VARCHAR(3000) CHARACTER SET OCTETS;
+    DECLARE KEY_LANE BIGINT;
     DECLARE QUEUE QUEUE_NAME;
 BEGIN
     HANDED_ON = 0;
@@ -50,13 +69,18 @@ BEGIN
         FOR SELECT DISTINCT EVENT, HASH(CAST(EVENT AS QUEUE_TEXT)) FROM QUEUE_HANDLER WHERE DIRECT >= 0
             INTO :EVENT, :LANE DO
         BEGIN
-            FOR SELECT ID FROM QUEUE_CHANGE
+            FOR SELECT ID, CAST(SUBSTRING(COALESCE(DATA, LARGE) FROM 1 FOR 3000) AS VARCHAR(3000) CHARACTER SET OCTETS)
+                FROM QUEUE_CHANGE
                 WHERE SUBSCRIPTION_ID = 0 AND NEWS = 1 AND LANE = :LANE
                     AND COALESCE(DATA, LARGE) STARTING WITH '{"e":"' || :EVENT || '"'
-                ORDER BY SUBSCRIPTION_ID, NEWS, LANE, ID INTO :ID DO
+                ORDER BY SUBSCRIPTION_ID, NEWS, LANE, ID INTO :ID, :HEAD DO
             BEGIN
+                KEY_LANE = KEY_LANE(HEAD);
                 INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA, LARGE)
-                    SELECT H.SUBSCRIPTION_ID, 0, C.ID, C.RAISE_TIME, C.DATA, C.LARGE
+                    SELECT H.SUBSCRIPTION_ID, CASE WHEN H.KEYED = 0 THEN 0
+                            WHEN H.DIRECT > 0 AND :KEY_LANE IS NULL THEN C.ID  -- one of its own
+                            ELSE COALESCE(:KEY_LANE, 0) END,
+                        C.ID, C.RAISE_TIME, C.DATA, C.LARGE
                     FROM QUEUE_CHANGE C JOIN QUEUE_HANDLER H ON H.EVENT = :EVENT AND H.DIRECT >= 0
                     WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = :LANE AND C.ID = :ID;
                 DELETE FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 0 AND NEWS = 1 AND LANE = :LANE AND ID = :ID;
