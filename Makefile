@@ -35,8 +35,10 @@ test-server: $(VENV)/server-ready
 	@echo "== Running the tests on a Firebird server ($(JOBS) side by side)"
 	@PYTHON=$(BIN)/python FBTASKS_SLOW=$(SLOW) tools/server.sh run $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 ifeq ($(TESTS),)
-	@echo "== Running the tests that ship with Celery on it"
-	@PYTHON=$(BIN)/python tools/server.sh run $(BIN)/python tools/conformance.py celery --short
+	@echo "== Running the tests that ship with kombu and Celery"
+	@PYTHON=$(BIN)/python tools/server.sh run sh -ec '\
+		$(BIN)/python tools/conformance.py kombu --url "$$FBTASKS_TEST_URL.kombu"; \
+		$(BIN)/python tools/conformance.py celery --short --url "$$FBTASKS_TEST_URL.celery"'
 endif
 
 WRITE ?= $(FBTASKS_WRITE)

@@ -37,6 +37,7 @@ SHORT = ("t/integration/test_tasks.py", "t/integration/test_canvas.py::test_chai
 LEFT_OUT = (
     "complex_canvas",  # fails with Redis as well: it takes longer than its own limit
     "rabbitmq",  # needs a Redis on the side
+    "started_elsewhere",
     "test_expired",
     "test_retry",
     "with_eta",
