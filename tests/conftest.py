@@ -110,6 +110,12 @@ def template(tmp_path_factory, once):
 
 
 @pytest.fixture(scope="session")
+def _fbtasks_template(template):
+    """That of the plugin: runs of pytest that tests start make it."""
+    return template
+
+
+@pytest.fixture(scope="session")
 def once(tmp_path_factory):
     """Makes a file in a folder that all processes of a run share: one process makes it, and the others wait."""
     folder = tmp_path_factory.getbasetemp()

@@ -23,6 +23,7 @@ from fbtasks.states import State
 from fbtasks.system import threads
 from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.testing import drain, eager, on_database
+from fbtasks.testing.helpers import make_database
 from fbtasks.testing.worker import WorkerProcess
 from fbtasks.url import DatabaseURL
 
@@ -46,7 +47,7 @@ def test_an_app_is_on_another_database_for_a_block(shop, fbtasks_url, tmp_path):
     assert not (tmp_path / "real.fdb").exists()
 
 
-def test_what_is_known_of_one_database_is_not_taken_for_another(shop, tmp_path):
+def test_what_is_known_of_one_database_is_not_taken_for_another(shop, template, tmp_path):
     """The limits have other numbers in the second one, and its queue has no bound yet."""
     shop.limit("other", at_once=1)
     shop.limit("customer", at_once=1)
@@ -54,11 +55,11 @@ def test_what_is_known_of_one_database_is_not_taken_for_another(shop, tmp_path):
     told = []
     shop.task(name="first", limits={"other": None})(lambda: None)
     bill = shop.task(name="bill", limits={"customer": "number"}, queue="mail")(lambda number: told.append(number))
-    with on_database(shop, f"firebird://{tmp_path}/1.fdb"):
+    with on_database(shop, make_database(tmp_path / "1.fdb", template)):
         shop.send_task("first")
         bill.delay(1)
         drain(shop)
-    with on_database(shop, f"firebird://{tmp_path}/2.fdb"):
+    with on_database(shop, make_database(tmp_path / "2.fdb", template)):
         bill.delay(2)
         held = "SELECT L.NAME FROM QUEUE_HOLD H JOIN QUEUE_LIMIT L ON L.ID = H.OWNER_ID"
         assert one(shop, held) == "customer"
@@ -79,15 +80,15 @@ def test_a_test_that_uses_another_database_is_refused(tmp_path, where, allowed):
         f"app = FBTasks('shop', 'firebird://{tmp_path}/real/shop.fdb')\n"
         "@app.task\n"
         "def add(a, b): return a + b\n"
-        "def test(fbtasks_url):\n"
-        f"    with on_database(app, app.settings.url if {where == 'real'} else fbtasks_url):\n"
+        f"def test({'' if where == 'real' else 'fbtasks_url'}):\n"
+        f"    with on_database(app, {'app.settings.url' if where == 'real' else 'fbtasks_url'}):\n"
         "        add.delay(1, 2)\n"
     )
     (project / "pytest.ini").write_text(f"[pytest]\nfbtasks_databases = {allowed.format(folder)}\n")
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    env = {**os.environ, "TMPDIR": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # each takes its imports
     env.pop("PYTEST_DEBUG_TEMPROOT", None)
     given = [] if where == "real" else ["--basetemp", str(folder)]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, str(project)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "fbtasks.testing.plugin", *given, str(project)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     refused = where == "real" and not allowed
     assert ("1 passed" in done.stdout) != refused, done.stdout

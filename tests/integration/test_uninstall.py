@@ -13,6 +13,7 @@ from support.sql import execute, rows
 from fbtasks import FBTasks, SchemaError
 from fbtasks.database.review import uninstall
 from fbtasks.firebird import connections
+from fbtasks.url import DatabaseURL
 
 OBJECTS = """
 SELECT 'relation', TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0
@@ -50,15 +51,24 @@ def objects(url):
 
 
 @pytest.fixture
-def shop(tmp_path):
+def without(tmp_path):
     """A database with tables of an application, which had no queue before."""
-    with database(tmp_path / "shop.fdb") as url:
+    with database(tmp_path / "without.fdb") as url:
         run(url, *APPLICATION)
         with closing(FBTasks("shop", url, auto_migrate=True)) as app:
             yield app
 
 
-def test_the_database_is_as_it_was_before_and_may_have_a_queue_again(shop, capsys):
+@pytest.fixture
+def shop(url):
+    """A database with such tables and a queue."""
+    run(DatabaseURL.parse(url), *APPLICATION)
+    with closing(FBTasks("shop", url, auto_migrate=True)) as app:
+        yield app
+
+
+def test_the_database_is_as_it_was_before_and_may_have_a_queue_again(without, capsys):
+    shop = without
     url, before = shop.settings.url, objects(shop.settings.url)
     shop.migrate()
     assert command_line("grant", "worker", "ANN", "--url", url.reveal()) == 0
@@ -104,7 +114,6 @@ def test_it_lists_what_it_drops_and_asks(project, app):
 
 
 def test_what_has_not_been_done_is_counted(shop):
-    shop.migrate()
     shop.on_event("paid", name="paid")(lambda event: None)
     shop.raise_event("other")
     shop.send_task("x")
@@ -145,9 +154,8 @@ def test_what_uses_the_queue_is_named_and_nothing_is_dropped(shop, monkeypatch):
     assert objects(shop.settings.url) == before
 
 
-def test_a_trigger_of_a_subscription_goes_before(shop, capsys):
+def test_a_trigger_of_a_subscription_goes_before(shop, without, capsys):
     url = shop.settings.url.reveal()
-    before = objects(shop.settings.url)
     shop.on_change("ORDERS", insert=True, name="note")(lambda change: None)
     shop.migrate()
     with closing(shop.database.open()) as session:
@@ -157,11 +165,10 @@ def test_a_trigger_of_a_subscription_goes_before(shop, capsys):
     assert "trigger QUEUE_ON_1 of ORDERS" in capsys.readouterr().err
     assert command_line("subscriptions", "drop", "note", "-y", "--url", url) == 0
     assert command_line("uninstall", "--url", url, "-y") == 0
-    assert objects(shop.settings.url) == before
+    assert objects(shop.settings.url) == objects(without.settings.url)
 
 
 def test_it_is_refused_while_workers_live_or_programs_use_it(shop):
-    shop.migrate()
     register(shop, name="w@host")
     with pytest.raises(SchemaError, match="workers or consumers are at the queue: w@host"):
         uninstall.look(shop.database)
@@ -187,7 +194,6 @@ def test_an_app_that_knew_the_queue_says_that_there_is_none(shop, capsys):
 
 
 def test_features_of_other_distributions_are_dropped_before(shop):
-    shop.migrate()
     execute(shop, "INSERT INTO QUEUE_FEATURE (NAME, VERSION) VALUES ('audit', 1)")
     with pytest.raises(SchemaError, match=r"other distributions: audit.*fbtasks features drop audit"):
         uninstall.look(shop.database)
