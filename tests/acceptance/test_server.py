@@ -16,7 +16,7 @@ from fbtasks.url import DatabaseURL
 pytestmark = pytest.mark.acceptance
 
 TOP = Path(__file__).parents[2]
-FETCHED = Path(os.environ.get("FBTASKS_SERVER", TOP / ".server")) / "debian"
+FETCHED = Path(os.environ.get("FBTASKS_SERVER", TOP / ".server")) / "system"
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def server(tmp_path):
     """Starts the command in a folder of its own, without what it fetches once."""
     if not FETCHED.is_dir():
         pytest.skip("make test-server fetches the server")
-    shutil.copytree(FETCHED, tmp_path / "debian", symlinks=True)
+    shutil.copytree(FETCHED, tmp_path / "system", symlinks=True)
     env = {**os.environ, "FBTASKS_SERVER": str(tmp_path), "PYTHON": sys.executable}
 
     def start(*arguments):
