@@ -386,9 +386,9 @@ def test_what_is_not_there_is_not_noted(app, theirs):
         ask = numbered("SELECT DONE FROM FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS(?)", app.database.generation)
         with pytest.raises(DatabaseError, match="no worker serves the queue new, nothing is in it"):
             cursor.execute(ask, ("new",)).fetchall()
-        register(app, queues=["new"])
+        register(app, queues=["new", "weighed:3", "bounded=2", "a:b:1=2"])
         app.task(name="more", queue="newer")(print).delay()
-        for queue in ("new", "newer"):
+        for queue in ("new", "weighed", "bounded", "a:b", "newer"):
             assert cursor.execute(ask, (queue,)).fetchall() == [(1,)]
 
 
