@@ -90,11 +90,10 @@ def _forked() -> None:
     """In the child: signals do what they did before our handlers, with which nothing would end it."""
     for number, ours in _forking.ours.items():
         signal.signal(number, signal.SIG_DFL if ours.former is None else ours.former)
-    now = signal.set_wakeup_fd(-1)
-    if _wakeup is not None and now == _wakeup[0]:
-        now = _wakeup[1]
-    if now != -1:
-        signal.set_wakeup_fd(now, warn_on_full_buffer=False)
+    if _wakeup is not None:
+        written, former = _wakeup
+        now = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(former if now == written else now, warn_on_full_buffer=False)
     _after_fork()
 
 

@@ -164,3 +164,12 @@ def test_an_interruption_that_a_coroutine_has_caught_is_not_that_of_a_later_run(
         awaited(interrupts, caught())
     error = asyncio.CancelledError()
     assert interrupts.meant(1, error) is error
+
+
+def test_an_interruption_that_comes_when_a_coroutine_has_ended_is_not_that_of_a_later_run(of_threads):
+    async def last_act():
+        of_threads.interrupt(1, SOFT)  # it takes effect in the next turn of the loop
+
+    asyncio.run(of_threads.watched(1, last_act()))
+    error = asyncio.CancelledError()
+    assert of_threads.meant(1, error) is error
