@@ -30,8 +30,8 @@ SOFT: Final = "soft"
 STOP: Final = "stop"
 LOOK: Final = "look"
 PING: Final = "ping"
-"""What a worker says about a running task: its soft limit is over; it is to stop; its stack is asked for; whether its
-process answers at all, since it does not stop."""
+"""The words of a worker about a running task: its soft limit is over; it is to stop; its stack is asked for; its
+process is to answer, since the task does not stop."""
 _SHORTEST: Final = 0.001
 """Seconds of the shortest alarm: one of none would be no alarm."""
 

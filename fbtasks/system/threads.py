@@ -34,7 +34,7 @@ class _Answer(partial[Any]):
     """A handler of ours. A subclass of partial, since that adds no line to a traceback."""
 
     former: Any
-    """What was done about the signal before the first of ours."""
+    """The handler of the signal before the first of ours."""
 
 
 def answer(number: int, handler: Handler) -> None:

@@ -118,12 +118,12 @@ async def waiting_for_another(interruption):
 
 
 def awaited(interrupts, coroutine):
-    """As the runner calls a coroutine function."""
+    """Calls a coroutine function as the runner does."""
     asyncio.run(interrupts.watched(1, coroutine))
 
 
 def run_by_itself(_, coroutine):
-    """As a plain function may."""
+    """Runs an event loop as a plain function may."""
     asyncio.run(coroutine)
 
 
