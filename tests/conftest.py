@@ -146,7 +146,7 @@ def _make_template(path):
 
 @pytest.fixture(scope="session")
 def copied(once):
-    """Whether a copy of a file is a database of the server."""
+    """Returns True when a copy of a file is a database of the server."""
     return once("copied", lambda note: note.write_text("yes" * is_copied())).read_text() == "yes"
 
 

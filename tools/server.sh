@@ -4,7 +4,7 @@
 #   tools/server.sh start          starts it, with no user but SYSDBA and no database, and prints its URL
 #   tools/server.sh url            prints the URL of the server that runs
 #   tools/server.sh stop           ends it, and removes its databases
-#   tools/server.sh run COMMAND    starts it, runs COMMAND with FBTASKS_TEST_URL, and stops it however COMMAND ends
+#   tools/server.sh run COMMAND    starts it, runs COMMAND with FBTASKS_TEST_URL, and stops it however they end
 #
 # Debian 13 has no Firebird 5, but its program `firebird` is only a listener: it serves the client library and the
 # engine of the wheel firebird-embedded. That program and its C libraries are fetched from the package sources of this
@@ -87,14 +87,17 @@ stop() {
     rm -rf "$run"
 }
 
-# Starts it, by the command that is given, if any.
-start() {
+take() {
     mkdir -p "$box"
     exec 9>"$box/lock"
     flock -n 9 || {
         echo "server: the one in $box is in use by another run; FBTASKS_SERVER=FOLDER has one elsewhere" >&2
         exit 1
     }
+}
+
+# Starts it, by the command that is given, if any.
+start() {
     local engine url port attempt process
     engine=$("$python" -c 'from firebird.embedded import provider; print(provider.FirebirdProvider().root)' 2>/dev/null) ||
         cannot "$python has no firebird-embedded. Run: make test-server. PYTHON names another Python"
@@ -152,11 +155,12 @@ url() {
 }
 
 case "${1:-}" in
-    start) start; url ;;
+    start) take; start; url ;;
     stop) stop ;;
     url) url ;;
     run)
         shift
+        take  # before the trap, which would stop the server of the run that has it
         trap stop EXIT
         trap 'exit 130' INT
         trap 'exit 143' TERM HUP

@@ -18,7 +18,7 @@ from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.system.showing import command_line
 
 URL: Final = "fbtasks.url"
-"""Where a context keeps the --url that stands anywhere on the command line."""
+"""The key of a context for the ``--url`` that stands anywhere on the command line."""
 
 
 def group_options() -> list[click.Parameter]:

@@ -20,7 +20,7 @@ from fbtasks.system.showing import span, with_app
 
 T = TypeVar("T")
 APP: Final = "fbtasks.app"
-"""Where the context of a command keeps the ``-A`` that stands anywhere on the command line."""
+"""The key of a command's context for the ``-A`` that stands anywhere on the command line."""
 WIDE: Final = "fbtasks.wide"
 """Where the context of a command keeps whether it was given ``--wide``."""
 OBEYED: Final = re.compile(

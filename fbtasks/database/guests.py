@@ -64,12 +64,12 @@ def transaction(given: Any, database: Database) -> Transaction:
     than *database*, and for a guest whose transaction has ended.
     """
     guest = given if isinstance(given, Guest) else None
-    connection, found = check(given if guest is None else guest.given)
+    connection, driver = check(given if guest is None else guest.given)
     if connection.dsn != database.url.dsn:
         _check_database(connection, database)
     if guest is not None:
-        guest.refuse_another(found)
-    return Transaction(found, database.url, queries(database.generation))
+        guest.refuse_another(driver)
+    return Transaction(driver, database.url, queries(database.generation))
 
 
 @contextmanager

@@ -120,7 +120,7 @@ class Applied(NamedTuple):
     features: Mapping[str, int]
     """Those that it has made or brought to another version, with their versions."""
     packages: bool = False
-    """Whether it has made the packages anew."""
+    """True: it has made the packages anew."""
 
 
 def migrate(session: Session, wanted: Sequence[Part] = ()) -> Applied:

@@ -88,9 +88,9 @@ class Enqueuer:
 
     def guest(self, connection: Any) -> guests.Guest:
         """Returns *connection* as it is kept for calls in its transaction. Raises :class:`EnqueueError`."""
-        found = guests.Guest(connection)
-        guests.transaction(found, self._database)
-        return found
+        guest = guests.Guest(connection)
+        guests.transaction(guest, self._database)
+        return guest
 
     def enqueue(self, calls: Sequence[Call], using: guests.Guest | None = None) -> list[Enqueued]:
         """Writes calls in one transaction: a new one, or with *using*, a guest, the caller's, and all of them or none.

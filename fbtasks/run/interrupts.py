@@ -30,8 +30,8 @@ SOFT: Final = "soft"
 STOP: Final = "stop"
 LOOK: Final = "look"
 PING: Final = "ping"
-"""What a worker says about a running task: its soft limit is over; it is to stop; its stack is asked for; whether its
-process answers at all, since it does not stop."""
+"""The words of a worker about a running task: its soft limit is over; it is to stop; its stack is asked for; its
+process is to answer, since the task does not stop."""
 _SHORTEST: Final = 0.001
 """Seconds of the shortest alarm: one of none would be no alarm."""
 
@@ -49,7 +49,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[AbstractEventLoop, Task[Any]]] = {}
         self._reasons: dict[int, BaseException] = {}
-        """For what coroutines were cancelled."""
+        """Why coroutines were cancelled, by their tasks."""
 
     def window(self, task: int) -> AbstractContextManager[None]:  # noqa: ARG002  # nothing depends on it here
         """For the block, *task* may be interrupted in this thread."""
@@ -84,9 +84,9 @@ class Interrupts:
         """Cancels *job* for *error*, or all jobs of this event loop."""
         from asyncio import all_tasks
 
-        self._reasons[task] = error
-        for each in all_tasks() if job is None else (job,):
-            each.cancel()
+        for running in all_tasks() if job is None else (job,):
+            if running.cancel():  # else it has ended, and a later run of the task would get the reason
+                self._reasons[task] = error
 
     def stack(self, task: int) -> str:
         """Returns the stack of *task*; from any thread. Empty: its function is not being called."""

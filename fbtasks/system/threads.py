@@ -34,7 +34,7 @@ class _Answer(partial[Any]):
     """A handler of ours. A subclass of partial, since that adds no line to a traceback."""
 
     former: Any
-    """What was done about the signal before the first of ours."""
+    """The handler of the signal before the first of ours."""
 
 
 def answer(number: int, handler: Handler) -> None:
@@ -90,11 +90,10 @@ def _forked() -> None:
     """In the child: signals do what they did before our handlers, with which nothing would end it."""
     for number, ours in _forking.ours.items():
         signal.signal(number, signal.SIG_DFL if ours.former is None else ours.former)
-    now = signal.set_wakeup_fd(-1)
-    if _wakeup is not None and now == _wakeup[0]:
-        now = _wakeup[1]
-    if now != -1:
-        signal.set_wakeup_fd(now, warn_on_full_buffer=False)
+    if _wakeup is not None:
+        written, former = _wakeup
+        now = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(former if now == written else now, warn_on_full_buffer=False)
     _after_fork()
 
 

@@ -39,7 +39,7 @@ def home_of(module: str) -> str:
 
 
 def at(home: str, name: str) -> Any:
-    """Returns what *name*, which may have dots, is in the module *home*, which is imported unless it was started."""
+    """Returns the value of *name*, which may have dots, in the module *home*, imported unless it was started."""
     module = sys.modules["__main__"] if home_of("__main__") == home else import_module(home)
     return attrgetter(name)(module)
 
@@ -57,11 +57,11 @@ def places_of(app: object, module: str) -> Iterator[tuple[str, str]]:
 
     Modules that were started come last: where they are not started they are imported only from their own folder.
     """
-    others = sorted((each for each in list(sys.modules) if each != module), key=_PROGRAM.__contains__)
-    for each in (module, *others):
-        held = getattr(sys.modules.get(each), "__dict__", {})
+    others = sorted((place for place in list(sys.modules) if place != module), key=_PROGRAM.__contains__)
+    for place in (module, *others):
+        held = getattr(sys.modules.get(place), "__dict__", {})
         for name in sorted((name for name, value in list(held.items()) if value is app), key="app".__ne__):
-            yield each, name
+            yield place, name
 
 
 def pickled_app(app: Any, module: str) -> tuple[Any, ...]:
@@ -75,7 +75,7 @@ def pickled_app(app: Any, module: str) -> tuple[Any, ...]:
 
 
 def path_of(app: object, module: str) -> str | None:
-    """What names *app*, which *module* has made, behind ``-A``; None: no module that is found from this folder."""
+    """The module, and the name, of *app* behind ``-A``; *module* has made it. None: none is found from this folder."""
     for place, name in places_of(app, module):
         home = home_of(place)
         file = getattr(sys.modules[place], "__file__", None) or ""

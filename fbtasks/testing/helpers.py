@@ -82,7 +82,7 @@ class EnqueuedTask:
     """When it is due; None: at once."""
     headers: dict[str, str]
     unreadable: str | None = None
-    """Why its payload cannot be read. Then it has no arguments and no headers here."""
+    """The reason why its payload cannot be read: it has no arguments and no headers here. None: it can."""
 
 
 def enqueued(app: FBTasks, name: str | None = None) -> list[EnqueuedTask]:

@@ -195,7 +195,7 @@ def check_that_a_fork_does_not_serve(project, producer, wait_for, name):
 
 
 def check_that_a_fork_is_ended_by_signals(producer, name):
-    """As in a program without fbtasks; and the worker does not take them for signals to itself."""
+    """A fork of a task ends as in a program without fbtasks, and the worker takes no such signal for one to itself."""
     name = name.replace("forks", "ends_what_it_forks")
     assert producer.send_task(f"proj.{name}").get(timeout=30) == [5, -15, -10, -12]
     assert producer.send_task("proj.pid").get(timeout=30)

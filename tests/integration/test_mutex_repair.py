@@ -137,7 +137,7 @@ def events_of(pid):
 
 
 def word_of(task):
-    """Where a thread waits for a condition; None when it does not."""
+    """The word on which a thread waits for a condition; None when it does not."""
     call = (task / "syscall").read_text().split()
     return int(call[1], 16) if call[0] == "202" and int(call[2], 16) & 127 == FUTEX_WAIT_BITSET else None
 

@@ -1,4 +1,4 @@
-"""What routines do that a role may call, with whatever they are given.
+"""Routines that a role may call, with whatever they are given: nobody waits for them, and each number has a bound.
 
 The routines are those that the database grants: one that is new fails here until it is said what it is called with.
 """
@@ -63,7 +63,7 @@ MESSAGE_QUEUES = ("expiring", "short")
 
 @pytest.fixture
 def theirs(app, session, claim):
-    """What the owner of the database has: one at least of all that a caller can ask for by its number or its name."""
+    """Tasks, groups and more of the owner: of all that can be asked for by a number or a name one at least."""
     app.queue("full", max_length=1, when_full="reject")
     app.limit("lim", at_once=1)
     add = app.task(name="add")(lambda a, b: a + b)
@@ -178,7 +178,7 @@ CALLS = {
     "FBTASKS_WORKFLOWS_API.STEP_IDS": lambda _: [(1,)],
     "FBTASKS_WORKFLOWS_VIEW.WORKFLOW": lambda theirs: _of_each(theirs, 100),
 }
-"""What each routine is called with: the numbers and the names of what others have."""
+"""Arguments of each routine: the numbers and the names of what others have."""
 
 
 class Locks:
@@ -264,7 +264,7 @@ CUT = {("FBTASKS_CELERY_API.DECLARE_QUEUE", name) for name in ("MESSAGE_TTL_MS",
 
 
 def refusal(cursor, package, name, how, params):
-    """What the queue says when it refuses a call in its own words; None: it takes the call."""
+    """The message with which the queue refuses a call, in its own words; None: it takes the call."""
     try:
         called(cursor, package, name, how, params)
     except DatabaseError as error:
@@ -386,14 +386,14 @@ def test_what_is_not_there_is_not_noted(app, theirs):
         ask = numbered("SELECT DONE FROM FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS(?)", app.database.generation)
         with pytest.raises(DatabaseError, match="no worker serves the queue new, nothing is in it"):
             cursor.execute(ask, ("new",)).fetchall()
-        register(app, queues=["new"])
+        register(app, queues=["new", "weighed:3", "bounded=2", "a:b:1=2"])
         app.task(name="more", queue="newer")(print).delay()
-        for queue in ("new", "newer"):
+        for queue in ("new", "weighed", "bounded", "a:b", "newer"):
             assert cursor.execute(ask, (queue,)).fetchall() == [(1,)]
 
 
 def test_a_call_waits_for_limits_alone(app, theirs):
-    """What has a number as limits have, such as 0 for groups, would be told of the call as of its own matters."""
+    """An owner of another kind, such as that of groups, whose number is 0, would take the call for its own matter."""
     call = codec.pack_call(Call("add", "default", "application/json", b"[[1,2],{}]"))
     event = one(app, "SELECT ID FROM QUEUE_SUBSCRIPTION WHERE SOURCE = 'kept'")
     with connected(app, "producer") as caller, closing(caller.cursor()) as cursor:

@@ -108,7 +108,7 @@ def test_a_package_without_an_app_is_refused(write, tmp_path):
 
 
 def test_an_app_knows_what_names_it(write):
-    """Where it was made before where it is imported. One that a function returns is where that is kept."""
+    """The module that made it comes before those that import it. One that a function returns is where that is kept."""
     made = "from fbtasks import FBTasks\ndef make(): return FBTasks('made')\n"
     write(
         {

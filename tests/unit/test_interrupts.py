@@ -118,12 +118,12 @@ async def waiting_for_another(interruption):
 
 
 def awaited(interrupts, coroutine):
-    """As the runner calls a coroutine function."""
+    """Calls a coroutine function as the runner does."""
     asyncio.run(interrupts.watched(1, coroutine))
 
 
 def run_by_itself(_, coroutine):
-    """As a plain function may."""
+    """Runs an event loop as a plain function may."""
     asyncio.run(coroutine)
 
 
@@ -164,3 +164,12 @@ def test_an_interruption_that_a_coroutine_has_caught_is_not_that_of_a_later_run(
         awaited(interrupts, caught())
     error = asyncio.CancelledError()
     assert interrupts.meant(1, error) is error
+
+
+def test_an_interruption_that_comes_when_a_coroutine_has_ended_is_not_that_of_a_later_run(of_threads):
+    async def last_act():
+        of_threads.interrupt(1, SOFT)  # it takes effect in the next turn of the loop
+
+    asyncio.run(of_threads.watched(1, last_act()))
+    error = asyncio.CancelledError()
+    assert of_threads.meant(1, error) is error

@@ -45,6 +45,7 @@ def test_all_behind_a_secret_name_is_hidden_to_the_end_of_the_line(before, name,
 
 
 @given(names(), st.text(), st.integers(0, 3), st.sampled_from([repr, json.dumps, partial(json.dumps, indent=1)]))
+@example("pwd", "]", 0, partial(json.dumps, indent=1))
 def test_a_quoted_value_is_hidden_however_often_its_quotes_are_escaped(name, value, levels, dumped):
     text = dumped({"n": 1, name: f"{value}{CANARY}", "of": {name: [value, CANARY]}})
     for _ in range(levels):

@@ -117,8 +117,8 @@ def _refuse_used(session: Session, objects: Iterable[Made], known: Iterable[Made
 
     *known* is what our scripts make, with indexes and constraints, which go with their tables.
     """
-    names = {each.name for each in objects}
-    tables = {each.name for each in objects if each.kind in ("TABLE", "VIEW")}
+    names = {name for _, name in objects}
+    tables = {name for kind, name in objects if kind in ("TABLE", "VIEW")}
     own = {*objects, *known}
     used = set()
     for name, kind, user, table in session.read("dependents"):

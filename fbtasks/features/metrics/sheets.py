@@ -23,7 +23,7 @@ class MetricsSheet(Sheet):
 
     @cached_property
     def served(self) -> Callable[[Any, Any], Any]:
-        """What answers. Raises :class:`ConfigurationError` where the extra ``metrics`` is not installed."""
+        """The WSGI app that answers. Raises :class:`ConfigurationError` without the extra ``metrics``."""
         with needs_extra():
             from prometheus_client import CollectorRegistry, make_wsgi_app
 

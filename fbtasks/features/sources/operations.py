@@ -219,5 +219,5 @@ def describe(session: Session, task: int, lane: Hold) -> Told:
         what = f"its lane stands still since task {found.holder} failed"
         return Told([f"{what}. Discard that task, or put it back: {command_line('fbtasks retry {}', found.holder)}"])
     inside = let_in(session, lane)
-    looks = [(each, command_line("fbtasks inspect task {}", each)) for each in inside]
-    return Told([f"task {each} of its lane has not ended: {look}" for each, look in looks])
+    looks = [(number, command_line("fbtasks inspect task {}", number)) for number in inside]
+    return Told([f"task {number} of its lane has not ended: {look}" for number, look in looks])

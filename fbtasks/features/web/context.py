@@ -93,6 +93,11 @@ class Context:
         return self.url("tasks", q=str(Query(**wanted)))
 
     @cached_property
+    def app_path(self) -> str:
+        """The app as ``-A`` of commands names it: asked once, since one that none has is looked for in all modules."""
+        return self.app.path
+
+    @cached_property
     def known(self) -> Mapping[str, Sequence[str]]:
         """What tasks may be looked for by, as far as that is known without asking the database."""
         look = self.dashboard.looks.last

@@ -30,11 +30,11 @@ _ADDRESS: Final = re.compile(r"(://[^\s/:@]*+:)[^\s/]*(?=@)")
 _ASSIGNED: Final = re.compile(r"([\w.-]*+)\\*+[\"'`]?+[^\S\n]*+[:=]++>?+[^\S\n]*+[|>]?+\s*+")
 """The rest of a name, the end of its quote, and an operator. The value may be on the next line."""
 _OPENED: Final = re.compile(r"[bBfFrRuU]{0,2}+(\\*+)(\"\"\"|'''|[\"'`])")
-_QUOTE: Final = {each: re.compile(rf"(?<!\\)(\\*+){each}") for each in ('"', "'", "`", '"""', "'''")}
+_QUOTE: Final = {quote: re.compile(rf"(?<!\\)(\\*+){quote}") for quote in ('"', "'", "`", '"""', "'''")}
 _CLOSED: Final = re.compile(r"[,;)\]}\n]|\Z")
 """Behind a quoted value, when it is whole."""
-_BENDS: Final = re.compile(r"[\[({\])}\n]|\\\n")
-"""Where a line may end, or go on in the next one."""
+_BENDS: Final = re.compile(r"(?<!\\)(\\*+)([\"'`])|[\[({\])}\n]|\\\n")
+"""Places at which a line may end, or go on in the next one, and quotes."""
 _NOTHING: Final = re.compile(r"[\s\"'`)\]}.,;:]*+")
 """Behind a name of which nothing is said."""
 
@@ -88,9 +88,9 @@ class Redaction:
         if isinstance(value, str):
             return self._json(value, levels) or self.text(value)
         if isinstance(value, list):
-            return [self.value(each, levels - 1) for each in value]
+            return [self.value(item, levels - 1) for item in value]
         if isinstance(value, dict):
-            return {key: MARK if self.is_secret(key) else self.value(each, levels - 1) for key, each in value.items()}
+            return {key: MARK if self.is_secret(key) else self.value(item, levels - 1) for key, item in value.items()}
         return value
 
     def _json(self, text: str, levels: int) -> str:
@@ -122,10 +122,18 @@ def _end_of_value(text: str, begin: int) -> int:
     opened = _OPENED.match(text, begin)
     if opened is None:
         return _end_of_line(text, begin)
-    for quote in _QUOTE[opened[2]].finditer(text, opened.end()):
+    end = _end_of_quoted(text, opened, len(text))
+    if end is None:
+        return len(text)
+    return end if _CLOSED.match(text, end) else _end_of_line(text, end)
+
+
+def _end_of_quoted(text: str, opened: re.Match[str], most: int) -> int | None:
+    """Returns the place behind the quote that closes the one which *opened* has found; None: up to *most* none does."""
+    for quote in _QUOTE[opened[2]].finditer(text, opened.end(), most):
         if quote[1] == opened[1]:  # with more before it, it is a quote in the value
-            return quote.end() if _CLOSED.match(text, quote.end()) else _end_of_line(text, quote.end())
-    return len(text)
+            return quote.end()
+    return None
 
 
 def _is_hidden(text: str, at: int) -> bool:
@@ -134,13 +142,23 @@ def _is_hidden(text: str, at: int) -> bool:
 
 def _end_of_line(text: str, begin: int) -> int:
     """Returns where the line ends, with the lines that its brackets and a backslash at its end add to it."""
-    depth = 0
+    depth = depth_unquoted = 0  # with the brackets in quotes, and without: nobody knows which apostrophe is a quote
+    quoted_to = line_end = begin
     for bend in _BENDS.finditer(text, begin):
+        at = bend.start()
         match bend[0]:
-            case "[" | "(" | "{":
-                depth += 1
-            case "]" | ")" | "}":
-                depth -= 1
-            case "\n" if depth <= 0:
-                return bend.start()
+            case "[" | "(" | "{" | "]" | ")" | "}" as bracket:
+                step = 1 if bracket in "[({" else -1
+                depth += step
+                depth_unquoted += step if at >= quoted_to else 0
+            case "\n":
+                if depth <= 0 and depth_unquoted <= 0:
+                    return at
+            case "\\\n":
+                pass
+            case _ if at >= quoted_to:
+                if line_end <= at:
+                    newline = text.find("\n", at)
+                    line_end = len(text) if newline < 0 else newline
+                quoted_to = _end_of_quoted(text, bend, line_end) or quoted_to
     return len(text)

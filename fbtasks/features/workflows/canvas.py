@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 OnError = Literal["fail", "collect"]
 _OF_ONE_CALL: Final = ("countdown", "eta", "task_id")
 _DEEPEST: Final = 300
-"""How deep signatures may be nested: each level takes two calls of functions, and Python allows a thousand."""
+"""Levels that signatures may be nested: each takes two calls of functions, and Python allows a thousand."""
 _SHOWN: Final = 20
-"""How many levels of a signature are shown."""
+"""Levels of a signature that are shown."""
 
 
 class Signature(AnswersCelery):
@@ -530,7 +530,7 @@ def _check_nesting(signature: Signature) -> None:
     """Raises :class:`EnqueueError` for a signature that is nested deeper than Python can follow it."""
     level: list[Signature] = [signature]
     for _ in range(_DEEPEST):
-        level = [part for each in level for part in each._below()]
+        level = [part for whole in level for part in whole._below()]
         if not level:
             return
     raise EnqueueError(

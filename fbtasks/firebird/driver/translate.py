@@ -191,7 +191,7 @@ def shut_down(url: DatabaseURL | None) -> DatabaseShutDown:
 
 
 def _may_be_path(error: OSError, url: DatabaseURL) -> bool:
-    """Whether nobody knows the host of *url*, which names no user: it may be the first folder of a path."""
+    """Returns True when nobody knows the host of *url*, which names no user: it may be the first folder of a path."""
     return url.user is None and isinstance(error, socket.gaierror)
 
 
@@ -240,9 +240,9 @@ def connection_was_lost(error: BaseException | None) -> bool:
 
 
 def server_is_away(error: BaseException, url: DatabaseURL) -> bool:
-    """Whether *error* says that the server of *url* cannot be reached, or does not answer any more.
+    """Returns True when *error* says that the server of *url* cannot be reached, or does not answer any more.
 
-    Not where it has answered, and refuses something; nor where the host of *url* is most likely part of a path.
+    False where it has answered, and refuses something, and where the host of *url* is most likely part of a path.
     """
     if url.embedded or not isinstance(error, DatabaseUnavailable):
         return False

@@ -24,8 +24,8 @@ _REMEDY: Final = (
 
 def remedy(pids: Iterable[int]) -> str:
     """Returns what to do when the engine does not answer, which processes of these numbers use."""
-    found = list(_causes(pids))
-    return f"{' '.join(found)} {_START_AGAIN.capitalize()}" if found else _REMEDY
+    told = list(_causes(pids))
+    return f"{' '.join(told)} {_START_AGAIN.capitalize()}" if told else _REMEDY
 
 
 def _causes(pids: Iterable[int]) -> Iterator[str]:

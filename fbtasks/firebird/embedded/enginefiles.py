@@ -131,12 +131,12 @@ class EngineFile:
 
     def processes(self) -> list[int]:
         """The ids of the processes in a table of locks."""
-        found = []
+        pids = []
         with suppress(struct.error, IndexError):  # a link that leads nowhere: it is being changed
             for process in self._lock_processes() if self._has_locks else ():
                 (pid,) = _LINK.unpack_from(self._memory, process + _LOCK_PROCESS_ID_AT)
-                found.append(pid)
-        return found
+                pids.append(pid)
+        return pids
 
     def _lock_processes(self) -> Iterator[int]:
         return _ring(self._memory, _LOCK_PROCESSES_AT, _LOCK_PROCESS, link=_LOCK_PROCESS_LINK_AT)

@@ -71,7 +71,7 @@ looks for deadlocks, and takes such a request for a part of one. To end it, it r
 _SOON: Final = 0.03
 """Seconds between those for a while after some were found."""
 _WORDS_AT: Final = tuple(EVENT_CONDITION_AT + at for at in (32, 36, 40, 44))
-"""What threads that wait for an event's condition sleep on: the first two since glibc 2.41, the others before. All are
+"""The words that waiters of an event's condition sleep on: the first two since glibc 2.41, the others before. All are
 tried, whatever glibc says of itself: an event is known by its owner and its kind."""
 _CONTENDED: Final = 2
 _ENTERING: Final = 10.0
@@ -177,10 +177,10 @@ class _Repair:
     def _free_and_post(self) -> None:
         """Frees what dead threads held at the last look, too, and posts the events that this process waits for."""
         held: set[_Held] = set()
-        found = False
+        sees_own = False
         for file, event, operation in _waits(self._files):
             is_own = _is_own(file, event)
-            found = found or is_own
+            sees_own = sees_own or is_own
             holder = _dead_holder(file, event)
             if holder:
                 held.add((file, event + EVENT_MUTEX_AT, holder))
@@ -189,7 +189,7 @@ class _Repair:
         for file, mutex, _ in held & self._held:
             self._libc.pthread_mutex_unlock(ctypes.c_void_p(file.address + mutex))
         self._held = held - self._held
-        self._blind = 0 if found or not self._files.files else self._blind + 1
+        self._blind = 0 if sees_own or not self._files.files else self._blind + 1
         if self._blind == BLIND:
             logger.warning(
                 "The events by which the engine's processes wake each other are not found here (%s): a process that is "
@@ -201,7 +201,7 @@ class _Repair:
     def _leave_the_stuck(self) -> None:
         held_by = [(path, file.guard()) for path, file in self._files.files.items()]
         before = self._guarded
-        self._guarded = {each: before.get(each, 0) + 1 for each in held_by if each[1] and not _is_dead(each[1])}
+        self._guarded = {held: before.get(held, 0) + 1 for held in held_by if held[1] and not _is_dead(held[1])}
         for (path, holder), looks in self._guarded.items():
             if looks >= PATIENCE:
                 name = os.path.basename(path)

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 
 class Status(NamedTuple):
-    """What the system says of a process."""
+    """State, parent and start of a process, as the system tells them."""
 
     state: str
     """A letter: Z of one that has ended and was not reaped, T and t of one that is stopped; ?: it cannot be known."""
     parent: int
     ticks: int
-    """When it began, in clock ticks since the machine started."""
+    """Its start, in clock ticks since that of the machine."""
 
 
 def pid_namespace() -> str | None:

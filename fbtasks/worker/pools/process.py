@@ -136,7 +136,7 @@ class Child:
         """Why it cannot go on although it lives: the worker kills it."""
         self._next_look = 0.0
         self._asked: float | None = None
-        """When it was asked for an answer, since a task in it does not stop; None: it was not."""
+        """The moment at which it was asked for an answer, since a task in it does not stop; None: it was not."""
         self._unanswered = 0
         self._hearing = Hearing(self._socket, longest)
         self.unsent = b""
@@ -238,7 +238,7 @@ class Child:
 
     @property
     def next_look(self) -> float:
-        """When it is to be looked at again, also when it says nothing."""
+        """The moment of the next look at it, also when it says nothing."""
         return math.inf if self._asked is None or not self.running else self._next_look
 
     def _ended(self) -> set[int]:

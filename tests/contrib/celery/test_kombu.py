@@ -505,7 +505,7 @@ def test_three_consumers_share_a_queue(connection, app, url, messages):
 
 @pytest.mark.parametrize("kind", ["direct", "topic"])
 def test_names_that_differ_in_the_spaces_at_their_ends_are_two(connection, kind):
-    """As for RabbitMQ and Redis; SQL takes them for one."""
+    """RabbitMQ and Redis tell them apart as well; SQL takes them for one."""
     channel = connection.default_channel
     names = ["q", "q ", "q  ", "q\x03", "q \x03"]
     exchange = kombu.Exchange("x", kind)
@@ -668,7 +668,7 @@ def test_exchanges_publications_and_consumers_with_what_has_no_effect_are_refuse
 
 
 def test_arguments_that_ask_for_what_is_so_here_are_taken(connection):
-    """What queues of quorum type and Celery's settings for them have, and what has a meaning for a program alone."""
+    """Arguments of quorum queues and of Celery's settings for them, and such as mean something to a program alone."""
     arguments = {
         "x-queue-type": "quorum", "x-queue-mode": "lazy", "x-max-priority": 10, "x-overflow": "drop-head",
         "x-dead-letter-strategy": "at-least-once", "x-queue-leader-locator": "balanced", "x-max-length-bytes": None,

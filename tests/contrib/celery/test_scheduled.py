@@ -19,7 +19,7 @@ def add(*numbers):
 
 @pytest.fixture
 def worker(app, url):
-    """As much of a worker as the command looks at: a consumer of Celery's, and a timer with nothing in it."""
+    """A worker, as far as the command looks at it: a consumer of Celery's, and a timer with nothing in it."""
     app.migrate()
     celery = Celery("scheduled", broker=url, set_as_current=False)
     celery.conf.accept_content = ["json", "pickle"]

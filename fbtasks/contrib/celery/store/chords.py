@@ -13,7 +13,7 @@ class Part:
     """A part of a chord that has ended."""
 
     task_id: str
-    """As it is kept: see ``names.key``."""
+    """The id as it is kept: see ``names.key``."""
     index: int | None
     """Its place in the header; None: it was added later."""
     value: bytes

@@ -59,7 +59,7 @@ class QueueSpec:
     expires: int | None = None
     max_length: int | None = None
     rejects: bool = False
-    """Whether it refuses what is published while it holds *max_length*; else the oldest message goes."""
+    """True: it refuses messages while it holds *max_length*. False: the oldest one goes."""
     dead_exchange: str | None = None
     dead_routing_key: str | None = None
 
@@ -285,8 +285,8 @@ class QueueLength(NamedTuple):
 def lengths(transaction: Transaction, queues: Iterable[str] | None, most: int) -> list[QueueLength]:
     """Returns the lengths of those *queues* that are there, or of all (None), with numbers up to *most*."""
     names = [name for (name,) in transaction.rows("msg_queues")] if queues is None else map(kept, queues)
-    found = (row for name in names for row in transaction.rows("msg_lengths", *[most] * 4, name))
-    return [QueueLength(shown(name), *numbers) for name, *numbers in found]
+    rows = (row for name in names for row in transaction.rows("msg_lengths", *[most] * 4, name))
+    return [QueueLength(shown(name), *numbers) for name, *numbers in rows]
 
 
 def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:

@@ -22,10 +22,10 @@ def kept(name: str, what: str = "the name of a queue, an exchange or a routing k
     """Returns *name* as it is kept; :func:`shown` has it back. Raises :class:`SerializationError` for one too long."""
     if not isinstance(name, str):
         raise SerializationError(f"{checks.shown(name)} is a {type(name).__name__}: {what} must be str.")
-    found = name + _END if name.endswith((" ", _END)) else name
-    if len(found) > LONGEST:
+    text = name + _END if name.endswith((" ", _END)) else name
+    if len(text) > LONGEST:
         raise SerializationError(f"{name!r:.60} has {len(name)} characters; {what} has {LONGEST} at most.")
-    return found
+    return text
 
 
 def shown(name: str) -> str:
@@ -34,7 +34,7 @@ def shown(name: str) -> str:
 
 
 def key(name: str) -> str:
-    """Returns what a value is kept under, however long its *name*: that itself, or its beginning and its hash."""
+    """Returns the key of a value, however long its *name*: that as it is kept, or its beginning and its hash."""
     if _END not in name and len(name) + name.endswith(" ") <= LONGEST:
         return kept(name)
     return name[: LONGEST - 65] + _END + sha256(name.encode()).hexdigest()

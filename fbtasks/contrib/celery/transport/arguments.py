@@ -15,7 +15,7 @@ from fbtasks.contrib.celery.transport import wire
 from fbtasks.errors import ConfigurationError
 
 _HIGHEST: Final = 10
-"""What Celery's documentation gives as x-max-priority; messages with 9 and 10 are equal here."""
+"""The x-max-priority of Celery's documentation; messages with 9 and 10 are equal here."""
 _DONE: Final = frozenset(
     {"x-message-ttl", "x-expires", "x-max-length", "x-dead-letter-exchange", "x-dead-letter-routing-key"}
 )

@@ -52,7 +52,7 @@ class Withheld(NamedTuple):
     until: datetime
     number: int
     message: Any
-    """As it would be delivered; None: it cannot be read."""
+    """The message as it would be delivered; None: it cannot be read."""
 
 
 class Receiver:

@@ -16,7 +16,7 @@ from fbtasks.database.values import as_utc
 _MOST: Final = 500
 """Tasks that a worker lists."""
 _PRIORITY: Final = 6
-"""What Celery's workers say of the tasks that they hold: a priority among the entries of their timer."""
+"""The priority that Celery's workers tell of the tasks that they hold: one among the entries of their timer."""
 
 
 class Scheduled:
@@ -51,12 +51,12 @@ def _read(state: Any, message: Any) -> tuple[datetime, dict[str, Any]]:
     unknown = tasks["celery.backend_cleanup"]  # it stands for a task that is not known here as well
     task = tasks.get(message.headers["task"], unknown)
     request = Request(message, app=state.app, hostname=state.hostname, task=task)
-    found: dict[str, Any] = request.info()
+    facts: dict[str, Any] = request.info()
     try:
-        json.dumps(found)  # as the answer is sent
+        json.dumps(facts)  # as the answer is sent
     except (TypeError, ValueError):
-        found = request.info(safe=True)  # with arguments as their text
-    return request.eta, found
+        facts = request.info(safe=True)  # with arguments as their text
+    return request.eta, facts
 
 
 def _unread(state: Any, message: Withheld, error: Exception) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def show(context: Context) -> Response:
     look = dashboard.looks.get()
     health = dashboard.kept("health", 5.0, lambda: get_health(database, MAX_AGE))
     alive = [worker for worker in look.workers if worker.alive]
-    counts = {each.queue: each.succeeded + each.failed for each in look.counters}
+    counts = {row.queue: row.succeeded + row.failed for row in look.counters}
     queues, left = _most(look.queues, lambda row: (sum(getattr(row, name) for name in LIVE), counts.get(row.queue, 0)))
     shown = {row.queue for row in queues}
     wrong = list(health.wrong())
@@ -45,13 +45,13 @@ def show(context: Context) -> Response:
         left={"queues": left, "findings": max(0, len(wrong) - MOST), "names": left_names},
         totals={name: sum(getattr(row, name) for row in look.queues) for name in LIVE}
         | {name: sum(getattr(row, name) for row in look.counters) for name in ENDED},
-        counters=[each for each in look.counters if each.queue in shown],
+        counters=[row for row in look.counters if row.queue in shown],
         sparks={name: spark for name, spark in sparks(context).items() if name in shown},
         workers=len(alive),
         running=sum(worker.running for worker in alive),
         slots=sum(worker.concurrency for worker in alive),
-        findings=[_finding(context, each) for each in wrong[:MOST]],
-        remarks=[_finding(context, each) for each in health.remarks[:MOST]],
+        findings=[_finding(context, problem) for problem in wrong[:MOST]],
+        remarks=[_finding(context, problem) for problem in health.remarks[:MOST]],
         failures=database.use(lambda session: list(results.listing(session, State.FAILED, Filter(limit=8)))),
         **since | {"names": names},
     )
@@ -68,4 +68,4 @@ def _most(rows: Sequence[T], key: Callable[[T], Any]) -> tuple[list[T], int]:
 def _finding(context: Context, problem: Problem) -> str:
     told = context.options.arguments.told(problem.private)
     said = str(problem).replace(problem.private, told) if told else str(problem)
-    return with_app(said, context.app.path)
+    return with_app(said, context.app_path)

@@ -28,7 +28,7 @@ def listing(context: Context) -> Response:
         "Queues",
         queues=rows[:PAGE],
         next=rows[PAGE - 1].queue if len(rows) > PAGE else None,
-        counters=[each for each in look.counters if each.queue in shown],
+        counters=[row for row in look.counters if row.queue in shown],
         sparks={name: spark for name, spark in sparks(context).items() if name in shown},
         titles=list(dict.fromkeys(title for row in rows[:PAGE] for title in row.shown)),
     )

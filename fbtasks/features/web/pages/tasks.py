@@ -75,7 +75,7 @@ def show(context: Context, id: str) -> Response:
         traceback=Private(found.traceback),
         tries=tries,
         timeline=_timeline(row, tries, context.now),
-        why=[with_app(each, context.app.path) for each in found.why],
+        why=[with_app(reason, context.app_path) for reason in found.why],
         facts={name: Private(text) for name, (text, _) in found.facts.items() if text and name not in related},
         merged=None if found.asked_for is None else TaskRef(found.asked_for),
         related={context.dashboard.sheets[name].title or name.capitalize(): cells for name, cells in related.items()},

@@ -4,14 +4,16 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
 
--- Whether a worker serves QUEUE, or tasks are in it.
+-- TRUE: a worker serves QUEUE, or tasks are in it. A worker has its weight and how many at once behind a queue:
+-- mail:3=2 (queue/shares.py).
 PRIVATE FUNCTION IS_IN_USE (QUEUE QUEUE_NAME)
 RETURNS BOOLEAN
 AS
     DECLARE STATE SMALLINT = 0;
     DECLARE FOUND BOOLEAN;
 BEGIN
-    FOUND = EXISTS(SELECT 1 FROM QUEUE_PROCESS WHERE POSITION(',' || :QUEUE || ',' IN ',' || QUEUES || ',') > 0);
+    FOUND = EXISTS(SELECT 1 FROM QUEUE_PROCESS WHERE POSITION(',' || REPLACE(:QUEUE, ':', ',') || ','
+        IN ',' || REPLACE(REPLACE(QUEUES, ':', ','), '=', ',') || ',') > 0);
     WHILE (NOT FOUND AND STATE <= 5) DO
     BEGIN
         FOUND = EXISTS(SELECT 1 FROM QUEUE_TASK WHERE STATE = :STATE AND QUEUE = :QUEUE);

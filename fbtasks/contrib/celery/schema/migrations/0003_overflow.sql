@@ -1,7 +1,7 @@
--- What becomes of a message to a queue that is full.
+-- Queues that refuse messages while they are full.
 SET TERM ^ ;
 
--- It is refused, rather than that the oldest one goes: x-overflow is reject-publish.
+-- TRUE: x-overflow is reject-publish. FALSE: the oldest message goes.
 ALTER TABLE QUEUE_MSG_QUEUE ADD REJECTS BOOLEAN DEFAULT FALSE NOT NULL^
 COMMIT^
 

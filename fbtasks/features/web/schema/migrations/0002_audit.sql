@@ -1,4 +1,4 @@
--- With which login a line of the audit was written.
+-- The login with which a line of the audit was written.
 SET TERM ^ ;
 
 -- That of the dashboard, as the database knows it; NULL: the line is older than this column.

@@ -472,7 +472,8 @@ BEGIN
     IF (NUMBERS BETWEEN 1 AND 1000000) THEN
         FIRST_ID = GEN_ID(QUEUE_TASK_SEQ, :NUMBERS) - NUMBERS + 1;
     ELSE
-        EXCEPTION QUEUE_STEP_REFUSED 'a workflow of ' || COALESCE(NUMBERS, 'NULL') || ' nodes: it has from 1 to 1000000';
+        EXCEPTION QUEUE_STEP_REFUSED 'a workflow of ' || COALESCE(NUMBERS, 'NULL')
+            || ' nodes: it has from 1 to 1000000';
     TRANSACTION_ID = CURRENT_TRANSACTION;
     NOW_UTC = QUEUE_NOW();
     SUSPEND;
