@@ -245,6 +245,7 @@ class FBTasks(ByName, AnswersCelery):
         """What the app has beside the core."""
         self._preparing: tuple[Feature, ...] = self.features.which("prepare")
         self.database = Database(settings, tuple(self.features))
+        self.database.forgets.extend(feature.forget for feature in self.features.which("forget"))
         self.enqueuer = Enqueuer(settings, self.serializer, self.database, self.features)
         self.always_eager = settings.always_eager
         self.on_success = settings.on_success

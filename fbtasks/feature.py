@@ -314,6 +314,13 @@ class Feature:
     def close(self) -> None:
         """The app closes its connections."""
 
+    def forget(self) -> None:
+        """The app is connected to another database from here on: nothing that was found in the former one holds.
+
+        Called in any thread. What another one is about to note of the former database must not be found later: begin
+        with a new record, instead of emptying the old one.
+        """
+
     # In a worker.
 
     def runs(self) -> None:

@@ -57,6 +57,8 @@ class Database:
         self.generation = 0
         """The number of the packages in use, when a session was opened last."""
         self._lock = threading.RLock()
+        self.forgets: list[Callable[[], None]] = [self._forget]
+        """Called when connections are to another database than before: all that is remembered of that one goes."""
         self.maintains = False
         """Whether an administrator uses it, who may connect while it is shut down for maintenance."""
         self.point_at(settings)
@@ -67,12 +69,17 @@ class Database:
         self.settings, self.url, self._note = settings, settings.url, settings.url.note
         self.known = KnownDatabase(self.url)
         """Which database the connections are to."""
+        self.known.forgets = self.forgets
         # Python shows a WARNING where no logging is set up: who has started a program in a wrong folder is to see it.
         self.tell: Callable[[str], None] = logger.warning if self.url.is_default else logger.info
         """Called with one line when a database or a queue was created."""
         self._ready = self._created = False
         self._next_look = 0.0
         """The monotonic time before which a database that is shut down is left alone."""
+
+    def _forget(self) -> None:
+        self._there = frozenset()
+        self.generation = 0
 
     def session(self) -> AbstractContextManager[Session]:
         """A session for a short while; others wait for it when all are lent."""

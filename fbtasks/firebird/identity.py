@@ -173,6 +173,9 @@ class KnownDatabase:
         """The highest number that a transaction of this process is known to have had there: an older copy lacks it."""
         self._told: Callable[[], bytes] | None = None
         self._met_another = False
+        self._last = b""
+        self.forgets: list[Callable[[], None]] = []
+        """Called when connections are to another database than before, by the first of these before it is used."""
 
     def keep(self, told: Callable[[], bytes] = lambda: b"") -> None:
         """Keeps all connections to one database: that of the first one, or the one whose mark *told* returns, if any.
@@ -223,7 +226,11 @@ class KnownDatabase:
         if self._told is not None and (expected := self._expected):
             self._met_another |= mark != expected or facts.transaction < seen
         self.check()
-        self.mark = mark
+        if self._last not in (b"", mark):
+            self.transaction = 0
+            for forget in self.forgets:
+                forget()
+        self._last = self.mark = mark
 
 
 def _replaced(what: str) -> DatabaseReplaced:

@@ -26,6 +26,10 @@ _ASKED: Final = 10.0
 _PLAIN: Final = CommonOptions()
 
 
+class _MadeReadyElsewhere(Exception):
+    """The database was replaced since the features had made it ready: their numbers are those of the former one."""
+
+
 class Enqueuer:
     """Makes and writes the calls of one app."""
 
@@ -111,25 +115,39 @@ class Enqueuer:
         write: Callable[[Transaction], tuple[T, int | None]],
         using: guests.Guest | None = None,
         ids: Callable[[Any], Sequence[Enqueued]] = list,
+        ready: Callable[[], None] = lambda: None,
     ) -> T:
         """Calls *write* to write *batch*, as :meth:`enqueue` does. Returns its result, and raises what that raises.
 
         *write* returns the number of the transaction as well, for ``settlement``. *ids* makes the calls' ids of what it
-        returned.
+        returned. *ready* does before what the features do for *batch*.
         """
         if using is not None:
             refuse_fork()
             transaction = guests.transaction(using, self._database)
+            ready()
             self.make_ready(batch)
             using.begin(transaction)
             with guests.all_or_nothing(transaction) if len(batch.calls) > 1 else nullcontext():
                 return write(transaction)[0]
         self._database.make_ready()
-        self.make_ready(batch)
+        mark: bytes | None = None
+
+        def write_there(transaction: Transaction) -> tuple[T, int | None]:
+            if self._database.known.mark != mark:
+                raise _MadeReadyElsewhere
+            return write(transaction)
+
         try:
             while True:
+                if self._database.known.mark != mark:
+                    mark = self._database.known.mark
+                    ready()
+                    self.make_ready(batch)
                 try:
-                    return self.commit(write)
+                    return self.commit(write_there)
+                except _MadeReadyElsewhere:
+                    self._database.make_ready()
                 except EnqueueError as error:
                     batch.until_written = batch.until_written or ExitStack()
                     if not any(feature.refused(error, batch) for feature in self._heeding):

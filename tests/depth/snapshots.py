@@ -95,6 +95,39 @@ def heard(event): pass
         self.take_one("events")
 
 
+class Read(Snapshots):
+    """Calls with a limit that have ended beside one snapshot, while others came and went that saw them wait."""
+
+    name = "limited and read under a snapshot"
+    shrinks = 2
+    deepest = 20_000
+    source = """
+app.limit("customer", at_once=50)
+@app.task(queue="limited", limits={"customer": "number"}, ignore_result=True)
+def bill(number): pass
+"""
+
+    def set_up(self):
+        super().set_up()
+        self.hold()
+
+    def fill(self, count):
+        for _ in range(0, count, 50):
+            self.enqueue(self.bill, 50, (1,), queue="limited")
+            with closing(self.app.connect()) as reader, closing(reader.cursor()) as cursor:
+                reader.begin(tpb(Isolation.SNAPSHOT))
+                cursor.execute("SELECT COUNT(*) FROM RDB$DATABASE").fetchall()
+                while self.take(20, "limited"):
+                    pass
+
+    def lines(self):
+        yield Line("one of the limit's key, by a worker", self.next_one, wears=False)
+
+    def next_one(self):
+        self.bill.delay(1)
+        self.take_one("limited")
+
+
 class Priorities(Snapshots):
     """Tasks of four priorities that had waited for a minute when a snapshot began, and have ended since."""
 

@@ -12,7 +12,7 @@ from .feeding import Changes, DueEvents, Halted, Kept, Logged, Polled, PolledByK
 from .holding import Held, Keys, Ordered, Unique
 from .numbers import Handlers, Limits, Tables
 from .scene import GROWS, Line, staged
-from .snapshots import Made, Priorities
+from .snapshots import Made, Priorities, Read
 from .waiting import Due, Ended, Parked, Scheduled, Waiting
 from .workflows import Chain, Chord, Group
 
@@ -31,6 +31,7 @@ SCENES = (
     Handlers,
     Tables,
     Made,
+    Read,
     Priorities,
     Schedules,
     Kept,

@@ -14,7 +14,7 @@ from firebird.driver.types import SrvRestoreFlag
 from support.sql import rows
 
 import fbtasks.kombu
-from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks, ForeignDatabaseError
+from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks, ForeignDatabaseError, group
 from fbtasks.database.database import Database
 from fbtasks.database.migrate import adopt
 from fbtasks.firebird import connections
@@ -61,6 +61,66 @@ def test_a_program_that_only_enqueues_follows_to_the_new_file(app, replace, capl
     app.send_task("third")
     assert names(app) == ["third"]
     assert [f"{app.settings.url.database} was deleted" in said for said in caplog.messages] == [False, True]
+
+
+@pytest.mark.parametrize("made_by", ["another", "itself"])
+def test_nothing_that_was_found_in_the_former_database_holds_in_the_new_one(app, made_by, request):
+    """Numbers of limits, queues with bounds, queues of groups: with each call that needs them."""
+
+    def says(app):
+        app.limit("one", at_once=5)
+        app.limit("two", at_once=5)
+        app.queue("bounded", max_length=5)
+        return [
+            app.task(name="two", limits={"two": "k"})(lambda k: k),
+            app.task(name="one", limits={"one": "k"})(lambda k: k),
+            app.task(name="bounded", queue="bounded")(lambda k: k),
+        ]
+
+    two, one, bounded = says(app)
+
+    def calls():
+        two.delay(1)
+        bounded.delay(1)
+        (group(two.s(1), two.s(2)) | one.s()).delay()
+
+    calls()
+    os.unlink(app.settings.url.database)
+    if made_by == "another":
+        other = FBTasks("other", str(app.settings.url))
+        request.addfinalizer(other.close)
+        says(other)[1].delay(1)
+        other.close()
+    calls()
+    waiting = """SELECT T.NAME, L.NAME FROM QUEUE_HOLD H JOIN QUEUE_TASK T ON T.ID = H.TASK_ID
+        LEFT JOIN QUEUE_LIMIT L ON L.ID = H.OWNER_ID"""
+    assert {name for name, limit in rows(app, waiting) if name != limit} == set()
+    assert rows(app, "SELECT MAX_LENGTH FROM QUEUE_POLICY WHERE QUEUE = 'bounded'") == [(5,)]
+    assert rows(app, "SELECT QUEUE FROM QUEUE_FEEDER WHERE OWNER_ID = 0") == [("default",)]
+
+
+def test_a_call_that_was_made_ready_in_the_former_database_is_made_ready_again(app, replace, monkeypatch):
+    """Another thread has connected to the new one between the two."""
+    app.limit("two", at_once=5)
+    app.limit("one", at_once=5)
+    one = app.task(name="one", limits={"one": None})(lambda: None)
+    two = app.task(name="two", limits={"two": None})(lambda: None)
+    app.database.migrate()
+    replace()
+    one.delay()
+    two.delay()
+    make_ready, done = app.enqueuer.make_ready, []
+
+    def replaced(batch):
+        make_ready(batch)
+        if not done:
+            done.append(replace())
+            two.delay()
+
+    monkeypatch.setattr(app.enqueuer, "make_ready", replaced)
+    one.delay()
+    limits = "SELECT L.NAME FROM QUEUE_HOLD H JOIN QUEUE_LIMIT L ON L.ID = H.OWNER_ID ORDER BY H.TASK_ID"
+    assert [name for (name,) in rows(app, limits)] == ["two", "one"]
 
 
 def test_a_connection_that_was_lent_meanwhile_is_not_used_again(app, replace):

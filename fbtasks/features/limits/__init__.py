@@ -136,6 +136,10 @@ class Limits(Feature):
         """Forgets which limits the database has."""
         self.known.forget()
 
+    def forget(self) -> None:
+        """Forgets which limits the former database had."""
+        self.known.forget()
+
     def receives(self, task: Task[..., Any]) -> bool:
         """Returns whether it has limits."""
         return task.name in self.gates

@@ -31,9 +31,9 @@ class KnownLimits:
 
     def forget(self) -> None:
         """Forgets what was found: the next connection may be to another database."""
-        self.queues.update(each.queue for each in self._definitions.values() if each.queue is not None)
-        self._limits.clear()
-        self._uses.clear()
+        self.queues = {each.queue for each in self._definitions.values() if each.queue is not None}
+        self._limits = {}
+        self._uses = set()
 
     def of(self, calls: Iterable[Call]) -> Mapping[str, Owner]:
         """Returns the limits that *calls* have to pass. The queues of the calls are known to have them from here on.
@@ -49,23 +49,25 @@ class KnownLimits:
     def of_queues(self, queues: Collection[str]) -> None:
         """Looks for the limits of *queues*, once for each. Raises as :meth:`of` does."""
         for queue in self.queues.intersection(queues):
+            left = self.queues
             self._app.database.make_ready()
             self._app.database.use(partial(self._find, name=f"{QUEUE}{queue}"))
-            self.queues.discard(queue)
+            left.discard(queue)
 
     def note(self, name: str, queue: str) -> Owner:
         """Finds the limit *name*, and notes that tasks of *queue* have to pass it."""
 
         def work(session: Session) -> Owner:
-            limit = self._limits.get(name) or self._find(session, name)
+            limit = limits.get(name) or self._find(session, name)
             assert limit is not None
             id = limit.id
             write_first(session, lambda t: t.call("FBTASKS_LIMITS_API.USE_LIMIT", id, queue))
             return limit
 
         self._app.database.make_ready()
-        limit = self._limits[name] = self._app.database.use(work)
-        self._uses.add((name, queue))
+        limits, uses = self._limits, self._uses
+        limit = limits[name] = self._app.database.use(work)
+        uses.add((name, queue))
         return limit
 
     def _find(self, session: Session, name: str) -> Owner | None:

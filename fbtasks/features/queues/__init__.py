@@ -56,6 +56,10 @@ class Queues(Feature):
         """Stops listening for room; calls that wait make a last attempt."""
         self._room.close()
 
+    def forget(self) -> None:
+        """Forgets which queues the former database knew."""
+        self._room.forget()
+
     def duties(self, worker: Worker) -> Iterable[Duty]:
         """Keeps places and hours right."""
         from fbtasks.features.queues.duty import audit

@@ -44,9 +44,10 @@ class QueueRoom:
 
         Raises as :func:`fbtasks.queue.firsts.check_known`.
         """
-        for queue in [queue for queue in queues if queue in self._queues and queue not in self._known]:
+        known = self._known
+        for queue in [queue for queue in queues if queue in self._queues and queue not in known]:
             self._check(self._queues[queue])
-            self._known.add(queue)
+            known.add(queue)
 
     def _check(self, definition: QueueDefinition) -> None:
         database = self._app.database
@@ -81,9 +82,13 @@ class QueueRoom:
             self._listener = ResultListener(self._app.database, events)
         return self._listener
 
+    def forget(self) -> None:
+        """Forgets what the database has: the next connection may be to another one."""
+        self._known = set()
+
     def close(self) -> None:
         """Stops listening, and forgets what the database has; calls that wait make a last attempt."""
-        self._known.clear()
+        self.forget()
         if self._listener is not None:
             self._listener.close()
 

@@ -34,7 +34,7 @@ _TURNS: Final = 4
 """So often a page looks on that has found less than it may hold."""
 _NUMBER: Final = re.compile(r"-?\d{1,18}")
 _PATTERN: Final = str.maketrans({"!": "!!", "%": "!%", "_": "!_", "*": "%"})
-_WAITS_IN: Final = "EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = T.ID AND H.SORT_KEY <= 9999 AND {})"
+_WAITS_IN: Final = "EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = T.ID AND H.SORT_KEY <= 10000 AND {})"
 _NAME_IS_PAUSED: Final = "EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = T.NAME AND R.PAUSED = 1)"
 _QUEUE_IS_PAUSED: Final = "EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = T.QUEUE AND P.PAUSED = 1)"
 _REASONS: Final[Mapping[str, str]] = {

@@ -41,13 +41,16 @@ class Workflows(Feature):
 
     def close(self) -> None:
         """Forgets what the database is known to have."""
-        self._group_queues.clear()
-        self._owners.clear()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets what the former database was known to have."""
+        self._group_queues = set()
+        self._owners = {}
 
     def enqueue(self, plan: Plan, using: Any = None) -> int:
         """Writes *plan* as other calls are written. Returns the database's number of its node 0."""
         batch = Batch(plan.nodes)
-        self._note_groups(plan)
 
         def write(transaction: Transaction) -> tuple[int, int]:
             return store.enqueue(transaction, plan, batch.owners)
@@ -55,7 +58,7 @@ class Workflows(Feature):
         def ids(first: int) -> list[Enqueued]:
             return [Enqueued(first + node, duplicate=False) for node, _ in plan.steps()]
 
-        return self.app.enqueuer.write(batch, write, using, ids)
+        return self.app.enqueuer.write(batch, write, using, ids, lambda: self._note_groups(plan))
 
     def received(self, session: Session, claim: Claim) -> Claim | Outcome:
         """Gives it the results of the tasks that it follows."""
@@ -78,11 +81,12 @@ class Workflows(Feature):
 
     def _note_groups(self, plan: Plan) -> None:
         """Makes workers look after the groups of *plan*, in their queues. Once for each queue."""
-        new = set(plan.queues_of_groups().values()) - self._group_queues
+        known = self._group_queues
+        new = set(plan.queues_of_groups().values()) - known
         if new:
             self.app.database.make_ready()
             self.app.database.use(lambda session: store.note_group_queues(session, new))
-            self._group_queues |= new
+            known |= new
 
     def duties(self, worker: Worker) -> Iterator[Duty]:
         """Forgets saved groups whose time is over."""

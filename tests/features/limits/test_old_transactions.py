@@ -1,5 +1,7 @@
 """What limits cost under a transaction as old as the whole run. What waits before them costs nothing: tests/depth."""
 
+from contextlib import closing, contextmanager
+
 import pytest
 from support.sql import page_fetches
 
@@ -62,3 +64,34 @@ def test_limits_cost_as_much_under_a_transaction_as_old_as_the_run(app, go_throu
     # Together: without the old transaction versions are collected, by whichever of the two comes first, or by the
     # thread of a server. Of a plain task little is done beside the DELETE, which costs the engine six pages more.
     assert old <= (1.5 if kind == "plain" else 1.3) * without
+
+
+@contextmanager
+def snapshot(app):
+    """A transaction that sees the queue as it is now, for the block."""
+    with app.connect() as connection, closing(connection.cursor()) as cursor:
+        connection.begin(SNAPSHOT)
+        cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()
+        yield
+        connection.rollback()
+
+
+@pytest.mark.parametrize("kind", ["limit", "ordered", "rate"])
+def test_limits_cost_as_much_when_short_snapshots_come_and_go_beside_an_old_one(app, session, claim, end, kind):
+    """Each sees calls that wait, and ends when they have: of what they were then the engine collects little itself."""
+    app.limit("customer", at_once=50)
+    app.limit("fast", rate="1000000/s", burst=1000)
+    keys = 50 if kind == "ordered" else 5
+    task = app.task(name=kind, ignore_result=True, **KINDS[kind])(lambda key, number: None)
+    costs = []
+    with snapshot(app):
+        for _ in range(24):
+            task.delay_many([(number % keys, number) for number in range(50)])
+            before, left = page_fetches(session), 50
+            with snapshot(app):
+                while left:
+                    claims = claim(20)
+                    end(claims)
+                    left -= len(claims)
+            costs.append(page_fetches(session) - before)
+    assert sum(costs[-4:]) < 1.2 * sum(costs[8:12]), costs

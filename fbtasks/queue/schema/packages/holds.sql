@@ -42,8 +42,10 @@ END^
 
 -- Locks an owner of lanes, a limit or a subscription, unless another transaction has it: NULL then. Whoever has it
 -- writes its lanes, and sees all that was done under that lock before. Notes that were read have numbers from the one
--- that is returned on to -1, and are deleted in another transaction than the one that has read them: then these numbers
--- are not met again, however old the oldest snapshot is.
+-- that is returned on to -1. While an old snapshot is there, the engine collects what a row was before only when it is
+-- written anew, and no snapshot in between sees that any more. So notes are written once more in the next transaction,
+-- and deleted when 500 others were read since: then their first numbers are not met again, though short snapshots come
+-- and go.
 FUNCTION LOCKED_OWNER (OWNER_ID INTEGER)
 RETURNS BIGINT
 AS
@@ -54,7 +56,11 @@ BEGIN
     SELECT -NOTES_READ, NOTES_DELETED, LAST_TX FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID = :OWNER_ID
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :READ_ID, :DELETED, :LAST_TX;
     IF (READ_ID < -DELETED AND LAST_TX <> CURRENT_TRANSACTION) THEN
-        DELETE FROM QUEUE_NOTE WHERE OWNER_ID = :OWNER_ID AND ID BETWEEN :READ_ID AND -:DELETED - 1;
+    BEGIN
+        UPDATE QUEUE_NOTE SET KIND = 'W' WHERE OWNER_ID = :OWNER_ID AND ID BETWEEN :READ_ID AND -:DELETED - 1;
+        DELETE FROM QUEUE_NOTE
+            WHERE OWNER_ID = :OWNER_ID AND ID BETWEEN :READ_ID + 500 AND MINVALUE(499 - :DELETED, -1);
+    END
     RETURN READ_ID;
 END^
 
@@ -108,15 +114,23 @@ AS
     DECLARE HAS_LINE SMALLINT;
     DECLARE STOPS SMALLINT;
     DECLARE NOTE_ID BIGINT;
+    DECLARE LINE_KEY SMALLINT;
+    DECLARE LINE_ID BIGINT;
 BEGIN
     EXECUTE PROCEDURE FBTASKS_HOOKS.LINE(OWNER_ID, PRIORITY_RANK) RETURNING_VALUES SORT_KEY, HAS_LINE, STOPS;
     SORT_KEY = COALESCE(SORT_KEY, 0);
     NOTE_ID = NEXT VALUE FOR QUEUE_NOTE_SEQ;
-    IF (HAS_LINE = 1 AND EXISTS(SELECT 1 FROM QUEUE_HOLD WHERE OWNER_ID = :OWNER_ID AND LANE = :LANE
-            AND SORT_KEY BETWEEN -9999 AND :SORT_KEY ORDER BY OWNER_ID, LANE, SORT_KEY)) THEN
+    IF (HAS_LINE = 1) THEN  -- read from the mark on, as VISIT_LANE does
+        SELECT LINE_KEY, LINE_ID FROM QUEUE_GATE WHERE OWNER_ID = :OWNER_ID AND LANE = :LANE
+            INTO :LINE_KEY, :LINE_ID;
+    IF (HAS_LINE = 1 AND (EXISTS(SELECT 1 FROM QUEUE_HOLD WHERE OWNER_ID = :OWNER_ID AND LANE = :LANE
+            AND SORT_KEY = :LINE_KEY AND TASK_ID >= :LINE_ID AND :LINE_KEY <= :SORT_KEY
+            ORDER BY OWNER_ID, LANE, SORT_KEY, TASK_ID)
+        OR EXISTS(SELECT 1 FROM QUEUE_HOLD WHERE OWNER_ID = :OWNER_ID AND LANE = :LANE
+            AND SORT_KEY BETWEEN COALESCE(:LINE_KEY, -10000) + 1 AND :SORT_KEY ORDER BY OWNER_ID, LANE, SORT_KEY))) THEN
         NOTE_ID = NOTE_ID + 4611686018427387904;
     INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID, QUEUE)
-        VALUES (:OWNER_ID, :NOTE_ID, 'T', :LANE, :TASK_ID, :QUEUE);
+        VALUES (:OWNER_ID, :NOTE_ID, IIF(:SORT_KEY < :LINE_KEY, 'U', 'T'), :LANE, :TASK_ID, :QUEUE);
 END^
 
 -- Tells those who let tasks in at a lane what has become of TASK_ID: 'F' it has ended, 'G' before it ran, 'S' it has
@@ -176,6 +190,96 @@ BEGIN
         EXECUTE PROCEDURE NEXT_HOLD(ID, PRIORITY_RANK, QUEUE) RETURNING_VALUES WAITS;
     UPDATE QUEUE_TASK SET STATE = IIF(:WAITS = 1, 4, 0) WHERE ID = :ID;
     POST_EVENT 'fbtasks:queue:' || QUEUE;
+END^
+
+-- Takes a task out of a line, since its queue is paused: it is not looked at any more, until STEP_BACK puts it there.
+-- VERDICT: A it was done; L another transaction has the task locked.
+PROCEDURE STEP_ASIDE (TASK_ID BIGINT, STEP SMALLINT)
+RETURNS (VERDICT QUEUE_MARK)
+AS
+BEGIN
+    VERDICT = IIF(LOCKED_STATE(TASK_ID, '4') IS NULL, 'L', 'A');
+    IF (VERDICT = 'A') THEN
+        UPDATE QUEUE_HOLD SET SORT_KEY = 10000 WHERE TASK_ID = :TASK_ID AND STEP = :STEP;
+END^
+
+-- Puts those back into their lines, from FROM_LANE to LAST_LANE, that stepped aside and whose queues are not paused
+-- any more: up to 200 of them, or of lanes, and the rest when the next claim has read a note of it. One that another
+-- transaction has locked is tried again when the lane is looked at for it, a second later. Called under the lock of the
+-- owner.
+PROCEDURE STEP_BACK (OWNER_ID INTEGER, FROM_LANE BIGINT, LAST_LANE BIGINT, QUEUE QUEUE_NAME, NOW_UTC TIMESTAMP)
+AS
+    DECLARE LANE BIGINT;
+    DECLARE MOST INTEGER = 200;
+    DECLARE TASK_ID BIGINT;
+    DECLARE STEP SMALLINT;
+    DECLARE STATE SMALLINT;
+    DECLARE TASK_QUEUE QUEUE_NAME;
+    DECLARE PRIORITY_RANK SMALLINT;
+    DECLARE SUSPECT SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
+    DECLARE SORT_KEY SMALLINT;
+    DECLARE LOCKED SMALLINT;
+BEGIN
+    WHILE (FROM_LANE <= LAST_LANE AND MOST > 0) DO
+    BEGIN
+        LANE = (SELECT FIRST 1 LANE FROM QUEUE_HOLD
+            WHERE OWNER_ID = :OWNER_ID AND LANE BETWEEN :FROM_LANE AND :LAST_LANE
+            ORDER BY OWNER_ID, LANE, SORT_KEY, TASK_ID);
+        IF (LANE IS NULL) THEN
+            EXIT;
+        MOST = MOST - 1;
+        LOCKED = 0;
+        FOR SELECT H.TASK_ID, H.STEP FROM QUEUE_HOLD H
+            WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE AND H.SORT_KEY = 10000
+                AND EXISTS(SELECT 1 FROM QUEUE_TASK T LEFT JOIN QUEUE_POLICY P ON P.QUEUE = T.QUEUE
+                    WHERE T.ID = H.TASK_ID AND T.STATE = 4 AND COALESCE(P.PAUSED, 0) = 0)
+            ORDER BY H.OWNER_ID, H.LANE, H.SORT_KEY, H.TASK_ID INTO :TASK_ID, :STEP DO
+        BEGIN
+            IF (MOST <= 0) THEN
+                LEAVE;
+            EXECUTE PROCEDURE TRY_LOCK_TASK(TASK_ID, '4')
+                RETURNING_VALUES STATE, TASK_QUEUE, PRIORITY_RANK, SUSPECT, EXPIRE_TIME;
+            LOCKED = IIF(STATE IS NULL, 1, LOCKED);
+            IF (STATE IS NOT NULL) THEN
+            BEGIN
+                EXECUTE PROCEDURE JOIN_LINE(TASK_ID, OWNER_ID, LANE, PRIORITY_RANK, TASK_QUEUE)
+                    RETURNING_VALUES SORT_KEY;
+                UPDATE QUEUE_HOLD SET SORT_KEY = :SORT_KEY WHERE TASK_ID = :TASK_ID AND STEP = :STEP;
+                MOST = MOST - 1;
+            END
+        END
+        IF (LOCKED = 1) THEN
+        BEGIN
+            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'Q', :LANE, :LANE);
+            UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, WAKE_TIME)
+                VALUES (:OWNER_ID, :LANE, DATEADD(1 SECOND TO :NOW_UTC)) MATCHING (OWNER_ID, LANE);
+        END
+        IF (MOST <= 0) THEN
+            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID, QUEUE)
+                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'Q', :LANE, :LAST_LANE, :QUEUE);
+        IF (LANE = LAST_LANE) THEN
+            EXIT;
+        FROM_LANE = LANE + 1;  -- not >, which would read all of this one
+    END
+END^
+
+-- Tells the owners of lines that QUEUE is not paused any more: what stepped aside comes back.
+PROCEDURE QUEUE_GOES_ON (QUEUE QUEUE_NAME)
+AS
+    DECLARE OWNER_ID INTEGER;
+    DECLARE SORT_KEY SMALLINT;
+    DECLARE HAS_LINE SMALLINT;
+    DECLARE STOPS SMALLINT;
+BEGIN
+    FOR SELECT DISTINCT OWNER_ID FROM QUEUE_FEEDER WHERE QUEUE = :QUEUE INTO :OWNER_ID DO
+    BEGIN
+        EXECUTE PROCEDURE FBTASKS_HOOKS.LINE(OWNER_ID, 0) RETURNING_VALUES SORT_KEY, HAS_LINE, STOPS;
+        IF (HAS_LINE = 1) THEN
+            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID, QUEUE)
+                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'Q', 0, 9223372036854775807, :QUEUE);
+    END
 END^
 
 -- Lets a task in that waits in the line of a lane, whose SORT_KEY there says so. VERDICT: C QUEUE, which is asking, is

@@ -46,12 +46,15 @@ END^
 -- Notes what KIND and CAUSE_ID, of a note, tell of a lane, and lets in those that QUEUE is to claim now: their ids, of
 -- 19 digits, in IDS, behind those of IDS_BEFORE; up to ROOM. VERDICT is why no more are: E nothing waits, S it is shut,
 -- W the same, and what waits is known since this, P it is shut for a time, R there is no room for what waits, L the
--- first one is locked, or its queue is paused, M there may be more.
+-- first one is locked, Q the first one of an order is of a queue that is paused, M there may be more. What left the line
+-- may still be in the index, as versions that an old transaction keeps, and is before the mark of the lane (LINE_KEY,
+-- LINE_ID): so the line is read from there. What has come to be before the mark has left a note, which moves it back.
+-- Of those that have not been read yet none is of a task with a number below NOTED_ID; 0: that is not known.
 PRIVATE PROCEDURE VISIT_LANE (
     LIMIT_ID INTEGER, LANE BIGINT, KIND QUEUE_MARK, CAUSE_ID BIGINT, QUEUE QUEUE_NAME, ROOM INTEGER,
     READY_RANK SMALLINT, LESS_SAME INTEGER, LESS_HIGHER INTEGER, PAUSES SMALLINT, NOW_UTC TIMESTAMP, NOW_US BIGINT,
     AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER, IN_ORDER SMALLINT, STOPS SMALLINT, HAS_PLACES SMALLINT,
-    IDS_BEFORE QUEUE_FEW_IDS)
+    NOTED_ID BIGINT, IDS_BEFORE QUEUE_FEW_IDS)
 RETURNS (IDS QUEUE_FEW_IDS, ROOM_LEFT INTEGER, VERDICT QUEUE_MARK)
 AS
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
@@ -74,15 +77,41 @@ AS
     DECLARE STEP SMALLINT;
     DECLARE LET_IN QUEUE_MARK;
     DECLARE SKIPPED INTEGER = 0;
+    DECLARE SET_ASIDE INTEGER = 0;
+    DECLARE HAS_MOVED SMALLINT = 0;
+    DECLARE LINE_KEY SMALLINT;
+    DECLARE LINE_ID BIGINT;
+    DECLARE WAS_LINE_KEY SMALLINT;
+    DECLARE WAS_LINE_ID BIGINT;
+    DECLARE LEFT_KEY SMALLINT;
+    DECLARE LEFT_ID BIGINT;
 BEGIN
     IDS = IDS_BEFORE;
     ROOM_LEFT = ROOM;
-    SELECT 1, USED, FREE_US, HOLDER_ID, WAKE_TIME, WAITS FROM QUEUE_GATE
+    SELECT 1, USED, FREE_US, HOLDER_ID, WAKE_TIME, WAITS, LINE_KEY, LINE_ID FROM QUEUE_GATE
         WHERE OWNER_ID = :LIMIT_ID AND LANE = :LANE
-        INTO :IS_KNOWN, :USED, :FREE_US, :HOLDER_ID, :WAS_TIME, :DID_WAIT;
+        INTO :IS_KNOWN, :USED, :FREE_US, :HOLDER_ID, :WAS_TIME, :DID_WAIT, :LINE_KEY, :LINE_ID;
     WAS_USED = USED;
     WAS_FREE_US = FREE_US;
     WAS_HOLDER_ID = HOLDER_ID;
+    WAS_LINE_KEY = LINE_KEY;
+    WAS_LINE_ID = LINE_ID;
+    IF (KIND = 'T' AND LINE_ID IS NOT NULL) THEN
+    BEGIN
+        SELECT FIRST 1 SORT_KEY FROM QUEUE_HOLD
+            WHERE TASK_ID = :CAUSE_ID AND OWNER_ID = :LIMIT_ID AND LANE = :LANE AND SORT_KEY <= 9999
+            ORDER BY TASK_ID, STEP INTO :LEFT_KEY;
+        IF (LEFT_KEY < LINE_KEY OR (LEFT_KEY = LINE_KEY AND CAUSE_ID < LINE_ID)) THEN
+        BEGIN
+            LINE_KEY = LEFT_KEY;
+            LINE_ID = CAUSE_ID;
+        END
+    END
+    IF (LINE_ID IS NOT NULL AND NOTED_ID > 0) THEN
+    BEGIN
+        SORT_KEY = LINE_KEY;
+        AT_ID = MINVALUE(LINE_ID, NOTED_ID) - 1;
+    END
     IF (KIND IN ('F', 'B', 'S')) THEN
         USED = MAXVALUE(USED - 1, 0);
     IF (KIND = 'S' AND STOPS = 1) THEN
@@ -112,6 +141,8 @@ BEGIN
         TOKEN_US = MAXVALUE(COALESCE(FREE_US, 0), EARLIEST_US);
         IF (TASK_ID IS NULL) THEN
             VERDICT = IIF(SKIPPED > 0, 'L', 'E');
+        ELSE IF (SET_ASIDE = 20) THEN
+            VERDICT = 'M';
         ELSE IF (PERIOD_US > 0 AND TOKEN_US > NOW_US) THEN
             VERDICT = 'P';
         ELSE IF (ROOM_LEFT <= KEPT_ROOM(SORT_KEY, READY_RANK, LESS_SAME, LESS_HIGHER)) THEN
@@ -120,15 +151,28 @@ BEGIN
             VERDICT = 'M';
         IF (VERDICT <> 'N') THEN
             LEAVE;
-        AT_ID = TASK_ID;
-        LET_IN = 'L';
-        -- What another queue may not claim now has no place given to it: it is passed over.
+        -- What another queue may not claim now has no place given to it: it leaves the line until that queue goes on,
+        -- and in an order all wait for it.
         IF (PAUSES = 0 OR NOT EXISTS(SELECT 1 FROM QUEUE_TASK T JOIN QUEUE_POLICY P ON P.QUEUE = T.QUEUE
                 WHERE T.ID = :TASK_ID AND P.PAUSED = 1)) THEN
             EXECUTE PROCEDURE FBTASKS_CORE.LET_IN(TASK_ID, STEP, IIF(HAS_PLACES = 1, 30000, 30001), QUEUE, NOW_UTC)
                 RETURNING_VALUES LET_IN;
+        ELSE IF (IN_ORDER = 1) THEN
+        BEGIN
+            VERDICT = 'Q';
+            LEAVE;
+        END
+        ELSE
+        BEGIN
+            EXECUTE PROCEDURE FBTASKS_CORE.STEP_ASIDE(TASK_ID, STEP) RETURNING_VALUES LET_IN;
+            SET_ASIDE = SET_ASIDE + 1;
+        END
+        AT_ID = TASK_ID;
+        HAS_MOVED = 1;
         IF (LET_IN = 'L') THEN
         BEGIN
+            LEFT_KEY = IIF(SKIPPED = 0, SORT_KEY, LEFT_KEY);
+            LEFT_ID = IIF(SKIPPED = 0, TASK_ID, LEFT_ID);
             SKIPPED = SKIPPED + 1;
             VERDICT = IIF(IN_ORDER = 1 OR SKIPPED > 100, 'L', 'N');
         END
@@ -143,21 +187,35 @@ BEGIN
             ROOM_LEFT = ROOM_LEFT - 1;
         END
     END
+    IF (SKIPPED > 0) THEN
+    BEGIN
+        LINE_KEY = LEFT_KEY;
+        LINE_ID = LEFT_ID;
+    END
+    ELSE IF (HAS_MOVED = 1) THEN
+    BEGIN
+        LINE_KEY = SORT_KEY;
+        LINE_ID = IIF(VERDICT IN ('M', 'P', 'Q', 'R'), TASK_ID, AT_ID + 1);
+    END
     WAKE_TIME = CASE
-        WHEN VERDICT IN ('E', 'H', 'S') THEN NULL
+        WHEN VERDICT IN ('E', 'H', 'Q', 'S') THEN NULL
         WHEN VERDICT = 'M' THEN NOW_UTC
         WHEN VERDICT = 'R' THEN DATEADD(1 MILLISECOND TO NOW_UTC)
         WHEN VERDICT = 'L' THEN DATEADD(1 SECOND TO NOW_UTC)
         ELSE DATEADD(TOKEN_US / 1000 + 1 MILLISECOND TO EPOCH) END;
     -- Each task that waits has left a note, which is read after it came: so one that is not let in is known to wait.
-    WAITS = DECODE(VERDICT, 'E', 0, 'S', IIF(KIND = 'T' AND AT_ID IS NULL, 1, DID_WAIT), 1);
-    IF (IS_KNOWN = 0 AND (USED > 0 OR FREE_US IS NOT NULL OR HOLDER_ID IS NOT NULL OR WAKE_TIME IS NOT NULL)) THEN
-        INSERT INTO QUEUE_GATE (OWNER_ID, LANE, USED, FREE_US, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
-            VALUES (:LIMIT_ID, :LANE, :USED, :FREE_US, :HOLDER_ID, IIF(:HOLDER_ID IS NULL, 0, 1), :WAITS, :WAKE_TIME);
+    WAITS = DECODE(VERDICT, 'E', 0, 'S', IIF(KIND = 'T' AND HAS_MOVED = 0, 1, DID_WAIT), 1);
+    IF (IS_KNOWN = 0 AND (USED > 0 OR FREE_US IS NOT NULL OR HOLDER_ID IS NOT NULL OR WAKE_TIME IS NOT NULL
+            OR WAITS = 1)) THEN
+        INSERT INTO QUEUE_GATE (OWNER_ID, LANE, USED, FREE_US, HOLDER_ID, HALTED, WAITS, WAKE_TIME, LINE_KEY, LINE_ID)
+            VALUES (:LIMIT_ID, :LANE, :USED, :FREE_US, :HOLDER_ID, IIF(:HOLDER_ID IS NULL, 0, 1), :WAITS, :WAKE_TIME,
+                :LINE_KEY, :LINE_ID);
     ELSE IF (USED <> WAS_USED OR FREE_US IS DISTINCT FROM WAS_FREE_US OR HOLDER_ID IS DISTINCT FROM WAS_HOLDER_ID
-            OR WAKE_TIME IS DISTINCT FROM WAS_TIME OR WAITS <> DID_WAIT) THEN
+            OR WAKE_TIME IS DISTINCT FROM WAS_TIME OR WAITS <> DID_WAIT OR LINE_KEY IS DISTINCT FROM WAS_LINE_KEY
+            OR LINE_ID IS DISTINCT FROM WAS_LINE_ID) THEN
         UPDATE QUEUE_GATE SET USED = :USED, FREE_US = :FREE_US, HOLDER_ID = :HOLDER_ID,
-                HALTED = IIF(:HOLDER_ID IS NULL, 0, 1), WAITS = :WAITS, WAKE_TIME = :WAKE_TIME
+                HALTED = IIF(:HOLDER_ID IS NULL, 0, 1), WAITS = :WAITS, WAKE_TIME = :WAKE_TIME,
+                LINE_KEY = :LINE_KEY, LINE_ID = :LINE_ID
             WHERE OWNER_ID = :LIMIT_ID AND LANE = :LANE;
     IF (VERDICT = 'S' AND WAITS > DID_WAIT) THEN
         VERDICT = 'W';
@@ -190,6 +248,8 @@ AS
     DECLARE KIND QUEUE_MARK;
     DECLARE LANE BIGINT;
     DECLARE TASK_ID BIGINT;
+    DECLARE NOTED INTEGER;
+    DECLARE NOTED_ID BIGINT;
     DECLARE VERDICT QUEUE_MARK;
     DECLARE NOTES CURSOR FOR (
         SELECT ID, KIND, LANE, TASK_ID FROM QUEUE_NOTE WHERE OWNER_ID = :LIMIT_ID AND ID > 0
@@ -210,6 +270,10 @@ BEGIN
     SELECT MOST_IN, STEP_US, MOST_BURST, IN_ORDER, STOPS, IIF(AT_ONCE IS NULL, 0, 1) FROM QUEUE_LIMIT
         WHERE ID = :LIMIT_ID INTO :AT_ONCE, :PERIOD_US, :BURST, :IN_ORDER, :STOPS, :HAS_PLACES;
     PAUSES = IIF(EXISTS(SELECT 1 FROM QUEUE_POLICY WHERE PAUSED = 1 AND QUEUE <> :QUEUE), 1, 0);
+    SELECT COUNT(*), MIN(CASE KIND WHEN 'T' THEN TASK_ID WHEN 'U' THEN 0 END) FROM (
+        SELECT FIRST 100 KIND, TASK_ID FROM QUEUE_NOTE WHERE OWNER_ID = :LIMIT_ID AND ID > 0 ORDER BY OWNER_ID, ID)
+        INTO :NOTED, :NOTED_ID;
+    NOTED_ID = IIF(NOTED = 100, 0, COALESCE(NOTED_ID, 9223372036854775807));  -- there may be more
     OPEN NOTES;
     OPEN WOKEN;
     -- Under an old snapshot it reads all that were read since then: so one call in six opens it.
@@ -249,9 +313,17 @@ BEGIN
             END
             IF (ALL_READ = 1 OR ROW_COUNT = 0) THEN  -- or the other cursor has read it
                 LANE = NULL;
-            ELSE IF (KIND = 'C') THEN
+            ELSE IF (KIND = 'U') THEN
+                KIND = 'T';
+            ELSE IF (KIND IN ('C', 'Q')) THEN
             BEGIN
-                UPDATE QUEUE_GATE SET WAKE_TIME = :NOW_UTC WHERE OWNER_ID = :LIMIT_ID AND HOLDER_ID IS NULL;
+                IF (KIND = 'Q') THEN
+                    EXECUTE PROCEDURE FBTASKS_CORE.STEP_BACK(LIMIT_ID, LANE, TASK_ID, QUEUE, NOW_UTC);
+                NOTED_ID = 0;  -- those that are back have left notes that are not read yet
+                IF (KIND = 'C' OR IN_ORDER = 1) THEN
+                    UPDATE QUEUE_GATE SET WAKE_TIME = IIF(HOLDER_ID IS NULL, :NOW_UTC, NULL), LINE_KEY = NULL,
+                            LINE_ID = NULL
+                        WHERE OWNER_ID = :LIMIT_ID;
                 CLOSE WOKEN;
                 OPEN WOKEN;
                 ALL_WOKEN = 0;
@@ -261,8 +333,8 @@ BEGIN
         IF (LANE IS NOT NULL) THEN
         BEGIN
             EXECUTE PROCEDURE VISIT_LANE(LIMIT_ID, LANE, KIND, TASK_ID, QUEUE, ROOM_LEFT, READY_RANK, LESS_SAME,
-                LESS_HIGHER, PAUSES, NOW_UTC, NOW_US, AT_ONCE, PERIOD_US, BURST, IN_ORDER, STOPS, HAS_PLACES, IDS)
-                RETURNING_VALUES IDS, ROOM_LEFT, VERDICT;
+                LESS_HIGHER, PAUSES, NOW_UTC, NOW_US, AT_ONCE, PERIOD_US, BURST, IN_ORDER, STOPS, HAS_PLACES, NOTED_ID,
+                IDS) RETURNING_VALUES IDS, ROOM_LEFT, VERDICT;
             CROWDED = CROWDED + IIF(VERDICT = 'R', 1, 0);
             MISSED = MAXVALUE(MISSED, IIF(VERDICT = 'W', 1, 0));
         END
