@@ -6,6 +6,8 @@ import pytest
 from support.draining import drain
 from support.sources import apply
 
+pytestmark = pytest.mark.emptied
+
 
 @pytest.mark.parametrize(
     "options",
