@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -66,15 +67,27 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="session")
-def _fbtasks_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _fbtasks_template(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with an empty queue: to make one takes ten times as long as to copy it.
 
-    The first database that this process opens, and so the lock directory for all of them: it outlives each test.
+    The first database that this process opens, and so the lock directory for all of them: it outlives each test. Of the
+    processes of one run (pytest-xdist) the first one makes it, and the others have copies.
     """
+    from fbtasks.firebird.embedded.lockdir import exclusive
     from fbtasks.testing.helpers import make_database
 
     path = tmp_path_factory.mktemp("fbtasks") / "template.fdb"
-    make_database(path)
+    if not hasattr(pytestconfig, "workerinput"):
+        make_database(path)
+        return path
+    shared = tmp_path_factory.getbasetemp().parent / "fbtasks-template.fdb"
+    with exclusive(shared.with_suffix(".lock")):
+        if not shared.exists():
+            make_database(path)
+            part = shutil.copyfile(path, shared.with_suffix(".part"))
+            os.replace(part, shared)
+            return path
+    make_database(path, shared)
     return path
 
 

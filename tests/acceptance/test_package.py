@@ -45,6 +45,7 @@ def test_what_is_built_can_be_installed_and_used(kind, tmp_path):
         "--no-index",
         "--no-deps",
         "--no-build-isolation",
+        "--no-compile",  # of what is imported, imports do it
         built,
         cwd=tmp_path,
     )

@@ -218,9 +218,11 @@ def test_the_testing_pages_example_is_a_test_that_passes(tmp_path):
             (tmp_path / name[1]).write_text(block)
     (tmp_path / "pyproject.toml").write_text(blocks("docs/how-to/testing.md", "toml")[0])
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-W", "error"]
+    command += ["--basetemp", str(tmp_path / "run")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
     assert "6 passed" in done.stdout
+    assert (tmp_path / "run/fbtasks-template.fdb").exists()  # of which both processes have a copy
 
 
 def blocks(page, language):

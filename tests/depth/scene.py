@@ -159,7 +159,8 @@ class Scene:
     def settled(self):
         """Claims of plain tasks go on until all that was enqueued with limits is let in or held."""
         while unread(self.app):
-            self.plain_one()
+            for _ in range(10):  # each reads a few
+                self.plain_one()
 
     def collected(self, deleted):
         """The upkeep of a worker that has *deleted* so many rows: else empty pages stay in the indexes."""

@@ -4,12 +4,15 @@ Run with isql of Firebird 3.0.11 as well, on the engine of version 5; here the s
 """
 
 import json
+import os
 import re
+import shutil
 from contextlib import closing
 
 import pytest
 from support.draining import drain
 from support.programs import command_line
+from support.sql import adopt_file
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.firebird import connections
@@ -99,6 +102,18 @@ def database(tmp_path):
 
 
 @pytest.fixture
+def copied_to(tmp_path):
+    """Copies a database, under a name that it is adopted under. Returns its url."""
+
+    def copy(file, name):
+        url = f"firebird://{shutil.copyfile(file, tmp_path / f'{name}.fdb')}"
+        adopt_file(url)
+        return url
+
+    return copy
+
+
+@pytest.fixture
 def printed(capsys):
     """What ``fbtasks migrate --sql`` prints."""
 
@@ -109,15 +124,14 @@ def printed(capsys):
     return run
 
 
-def test_the_script_makes_in_an_empty_database_what_the_migration_makes(database, printed, tmp_path):
+def test_the_script_makes_in_an_empty_database_what_the_migration_makes(database, template, copied_to, printed):
     missing = database("missing", empty=False)
     script = printed(missing)
-    assert not (tmp_path / "missing.fdb").exists(), "nothing was created"
-    scripted, migrated = database("scripted"), database("migrated")
+    assert not os.path.exists(DatabaseURL.parse(missing).database), "nothing was created"
+    scripted, migrated = database("scripted"), copied_to(template, "migrated")
     assert printed(scripted).replace("scripted.fdb", "missing.fdb") == script
     run(scripted, script)
     with closing(FBTasks("a", migrated)) as expected, closing(FBTasks("a", scripted, auto_migrate=False)) as app:
-        expected.migrate()
         assert catalog(app) == catalog(expected)
         assert app.migrate() == []
         result = app.task(name="add")(lambda n: n + 1).delay(1)
@@ -126,13 +140,13 @@ def test_the_script_makes_in_an_empty_database_what_the_migration_makes(database
     assert printed(scripted) == f"-- {scripted}: up to date, nothing to run.\n"
 
 
-def test_of_a_queue_that_is_there_it_has_what_is_missing(database, printed):
+def test_of_a_queue_that_is_there_it_has_what_is_missing(database, copied_to, tmp_path):
     """The features that it lacks, its packages anew, and the rights of roles on these."""
-    urls = database("scripted"), database("migrated")
-    for url in urls:
-        with closing(FBTasks("core", url, features=())) as app:
-            app.migrate()
-        assert command_line("grant", "worker", "ANN", "--url", url) == 0
+    core = database("core")
+    with closing(FBTasks("core", core, features=())) as app:
+        app.migrate()
+    assert command_line("grant", "worker", "ANN", "--url", core) == 0
+    urls = [copied_to(tmp_path / "core.fdb", name) for name in ("scripted", "migrated")]
     with closing(FBTasks("a", urls[0])) as app, closing(FBTasks("a", urls[1])) as expected:
         before = catalog(app)
         script = app.database.script().text("what is missing")

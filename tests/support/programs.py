@@ -84,9 +84,12 @@ def _written(stream):
 def _modules_of(folder):
     """In the block modules are found in *folder* first; it begins and ends with none of them imported."""
 
+    inside = os.path.join(folder, "")
+
     def forget():
         for name, module in list(sys.modules.items()):
-            if os.path.dirname(getattr(module, "__file__", None) or "") == str(folder):
+            file = getattr(module, "__file__", None) or ""
+            if file.startswith(inside) and os.path.dirname(file) == str(folder):  # of some hundred modules none or one
                 del sys.modules[name]
 
     forget()

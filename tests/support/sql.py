@@ -18,8 +18,11 @@ NOW = "QUEUE_NOW()"
 """The database's clock, as its tables have it."""
 
 
-_PLAIN = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|MERGE)\b(?!.*(MON\$|CURRENT_CONNECTION))", re.DOTALL)
-"""What any connection may do: no DDL, which a table that is in use may refuse, and nothing about connections."""
+_PLAIN = re.compile(
+    r"\s*(SELECT|INSERT|UPDATE|DELETE|MERGE|EXECUTE|CREATE (TABLE|SEQUENCE|DOMAIN))\b(?!.*(MON\$|CURRENT_CONNECTION))",
+    re.DOTALL,
+)
+"""What any connection may do: no DDL that a table that is in use may refuse, and nothing about connections."""
 
 
 @contextmanager

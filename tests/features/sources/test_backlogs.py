@@ -9,6 +9,9 @@ from fbtasks.features.sources.store.subscriptions import backlogs
 LEAST, LAST = -9223372036854775807, 9223372036854775807
 
 
+pytestmark = pytest.mark.emptied
+
+
 @pytest.fixture
 def fed(app):
     """A subscription without changes."""

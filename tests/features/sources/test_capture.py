@@ -16,6 +16,8 @@ from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import Session
 from fbtasks.url import DatabaseURL
 
+pytestmark = pytest.mark.emptied
+
 ORDERS = (
     "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(10), TOTAL NUMERIC(10, 2), NOTE VARCHAR(30))"
 )

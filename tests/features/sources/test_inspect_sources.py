@@ -14,6 +14,8 @@ from fbtasks.queue import results
 from fbtasks.queue.operations import queues
 from fbtasks.queue.operations.workers import get_health
 
+pytestmark = pytest.mark.emptied
+
 
 @pytest.fixture
 def refused():

@@ -7,6 +7,8 @@ from support.sql import execute, rows
 
 from fbtasks.queue.operations import workers
 
+pytestmark = pytest.mark.emptied
+
 STATUS = {"status": "S", "ready": "R", "taken": "T", "done": "D", "failed": "E"}
 INBOX = "CREATE TABLE INBOX (ID INTEGER, NAME VARCHAR(20) CHARACTER SET WIN1252, S CHAR(1), DATA VARCHAR(20))"
 

@@ -13,6 +13,8 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.features.sources import sheets
 from fbtasks.sheet import Private, Ref, TaskRef
 
+pytestmark = pytest.mark.emptied
+
 TABLE = 'CREATE TABLE "od<d>\'" (ID INTEGER NOT NULL PRIMARY KEY, KEY_ VARCHAR(20) NOT NULL)'
 NAME = '"od<d>\'"'
 HOSTILE = "shop.<b>'\"/../?%00 é"

@@ -8,6 +8,8 @@ from support.feeding import handle
 from support.sources import apply
 from support.sql import one, rows
 
+pytestmark = pytest.mark.emptied
+
 
 @pytest.mark.parametrize(
     "options",
