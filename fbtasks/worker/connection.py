@@ -48,7 +48,9 @@ class Connection:
         self.away_since = self.away_since or clock.monotonic()
         self.close()
         if was_shut_down(error):
-            self.say_shut_down(error)
+            if not self._said_shut_down:
+                self._said_shut_down = True
+                logger.warning("%s This worker waits for that, and looks every %g s.", error, SHUT_DOWN_LOOK)
             pause = SHUT_DOWN_LOOK
         else:
             monitor = self._lease.monitor
@@ -58,12 +60,6 @@ class Connection:
             logger.error("The database %s: %s Trying again in %.1f s.", what, error, pause)
         self.next_attempt = clock.monotonic() + pause
         self._lease.lost()
-
-    def say_shut_down(self, error: DatabaseError) -> None:
-        """Says, once, that the worker waits until the database is online again."""
-        if not self._said_shut_down:
-            self._said_shut_down = True
-            logger.warning("%s This worker waits for that, and looks every %g s.", error, SHUT_DOWN_LOOK)
 
     def works(self) -> None:
         """Notes that work has succeeded. A connection alone shows little: of a disk that fails, one can still read."""
