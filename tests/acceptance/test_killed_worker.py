@@ -8,6 +8,7 @@ import signal
 import pytest
 from support.sql import one
 
+from fbtasks.firebird.embedded import namespace
 from fbtasks.queue.register import hosts
 from fbtasks.states import State
 
@@ -25,7 +26,7 @@ def worker_of(app):
     return one(app, "SELECT PID FROM QUEUE_PROCESS")
 
 
-@pytest.mark.skipif(not hosts.sees_processes(), reason="no process can be looked at here")
+@pytest.mark.skipif(not namespace.sees_processes(), reason="no process can be looked at here")
 def test_a_worker_that_was_killed_is_dead_at_once(project, wait_for):
     with project.producer(TASKS) as app:
         app.migrate()

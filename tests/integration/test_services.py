@@ -207,7 +207,7 @@ def test_a_database_is_migrated_once(url):
     done = app.database.migrate()
     assert done.versions == list(migrations())
     assert {"limits", "workflows"} < done.features.keys()  # a new file says what was made in it, once
-    assert app.database.migrate() == ([], {})
+    assert app.database.migrate() == ([], {}, False)
     assert app.migrate() == []
     assert workers.list_workers(app.database) == []
     app.close()

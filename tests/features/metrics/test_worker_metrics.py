@@ -100,7 +100,8 @@ def test_a_worker_serves_what_it_does(project, wait_for, monkeypatch):
         assert not [each for each in found if each.name.endswith("_created")]
         app.send_task("waits")
         wait_for((project.folder / "begun").exists)
-        assert value(samples(get(f"{url}/metrics")[1]), "fbtasks_worker_running") == 1
+        # The child may begin it before the worker has noted that it has sent it.
+        wait_for(lambda: value(samples(get(f"{url}/metrics")[1]), "fbtasks_worker_running") == 1)
         assert get(f"{url}/livez") == get(f"{url}/readyz") == (200, "ok\n")
         assert get(f"{url}/nothing") == (404, "/metrics /livez /readyz\n")
         asked = found + samples(project.run("metrics", "--once").stdout)
