@@ -80,7 +80,7 @@ def test_a_changed_file_is_loaded_when_what_runs_has_ended(project, develop, wai
     app.close()
 
 
-def test_code_that_cannot_be_imported_is_told_and_the_next_change_waited_for(project, develop, wait_for, url):
+def test_code_that_cannot_be_imported_is_told_and_a_change_or_a_signal_waited_for(project, develop, wait_for, url):
     process, write = develop("-P", "threads")
     app = FBTasks("caller", url)
     write("def add(:\n    pass\n")
@@ -95,17 +95,11 @@ def test_code_that_cannot_be_imported_is_told_and_the_next_change_waited_for(pro
     assert process.poll() is None
     (project.folder / "nosuchmodule.py").write_text("")
     assert result.get(30) == 6, "a new module is a change as well"
-    process.terminate()
-    assert process.wait(20) == 0
     app.close()
-
-
-def test_it_ends_by_a_signal_while_it_waits(project, develop, wait_for):
-    process, write = develop("-P", "solo")
     write("1 / 0")
-    wait_for(lambda: "Waiting for the next change" in project.logs())
+    wait_for(lambda: project.logs().count("Waiting for the next change of a file.") == 3)
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) != 0
+    assert process.wait(20) != 0, "a signal ends it while it waits"
 
 
 def test_with_a_burst_it_is_refused(project):

@@ -290,7 +290,7 @@ class Results(Scene):
 
     def clean_up(self):
         for number in range(10):
-            self.store(f"old {number}", -1.0)
+            self.store(f"old {number}", 0.0)
         assert self.session.call("FBTASKS_CELERY.PRUNE", 500) == 10
         assert not one(self.app, "SELECT COUNT(*) FROM QUEUE_CELERY WHERE NAME STARTING WITH 'old '")
 

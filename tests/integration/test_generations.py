@@ -38,7 +38,19 @@ def names(app):
     return sorted(name for (name,) in rows(app, PACKAGES))
 
 
-def test_what_was_connected_before_goes_on_and_claims_nothing_more(app, next_text, url):
+@pytest.fixture
+def migrated(url, capsys):
+    """Runs ``fbtasks migrate``. Returns what it says."""
+
+    def run():
+        capsys.readouterr()
+        assert command_line("migrate", "--url", url) == 0
+        return capsys.readouterr().out.removeprefix(f"{DatabaseURL.parse(url)}: ")
+
+    return run
+
+
+def test_what_was_connected_before_goes_on_and_claims_nothing_more(app, next_text, url, migrated):
     add = app.task(name="add")(lambda a, b: a + b)
     running, waiting = add.delay(1, 2), add.delay(3, 4)
     former = app.database.open()
@@ -51,9 +63,10 @@ def test_what_was_connected_before_goes_on_and_claims_nothing_more(app, next_tex
     with closing(app.database.open()) as session:
         grants.grant(session, "worker", "ANN")
     app.migrate()
+    assert migrated() == "up to date.\n"
     assert names(app) == ["FBTASKS_WORKER_1"]
     next_text()
-    app.migrate()
+    assert migrated() == "made the packages anew, and all else is up to date.\n"
     held = "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$USER_PRIVILEGES WHERE RDB$USER = 'FBTASKS_WORKER'"
     assert {("FBTASKS_WORKER_1",), ("FBTASKS_WORKER_2",)} <= set(rows(app, held))
     assert one(app, "SELECT NUMBER FROM QUEUE_GENERATION") == 2
@@ -73,6 +86,7 @@ def test_what_was_connected_before_goes_on_and_claims_nothing_more(app, next_tex
         former.close()
         assert generations.drop_former(session) > 20
         assert names(later) == ["FBTASKS_WORKER_2"]
+    assert migrated() == "up to date.\n"
 
 
 def test_what_a_cut_migration_has_left_goes_with_the_next(app, next_text, monkeypatch):
@@ -89,18 +103,6 @@ def test_what_a_cut_migration_has_left_goes_with_the_next(app, next_text, monkey
     app.close()
     app.migrate()
     assert names(app) == ["FBTASKS_WORKER_3"]
-
-
-def test_a_migration_says_when_it_has_made_the_packages_anew(app, url, next_text, capsys):
-    app.migrate()
-    app.close()
-    said = []
-    for again in (False, True, False):
-        if again:
-            next_text()
-        assert command_line("migrate", "--url", url) == 0
-        said.append(capsys.readouterr().out.removeprefix(f"{DatabaseURL.parse(url)}: "))
-    assert said == ["up to date.\n", "made the packages anew, and all else is up to date.\n", "up to date.\n"]
 
 
 def test_a_release_leaves_the_packages_of_a_later_one_in_use(app, next_text):

@@ -1205,6 +1205,7 @@ def test_rows_that_come_at_once_are_shared_by_workers(app, handler, clock, way):
     assert min(taken) > count / 6, taken
 
 
+@pytest.mark.usefixtures("url")
 @pytest.mark.parametrize(
     "shape", ["ids and status", "sequence, no status", "no ids, hard delete", *map(slow, WITH_RIGHTS_OF_OTHERS)]
 )

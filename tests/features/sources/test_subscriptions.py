@@ -263,6 +263,7 @@ def test_a_dropped_table_and_one_that_is_made_anew(project, shop):
 
 
 def test_problems_are_told_to_people_by_name_and_wrapped(project, shop):
+    shop.close()  # a connection that is older than a trigger would be told of
     project.write(
         PAID
         + """

@@ -46,7 +46,7 @@ END^
 -- Notes what KIND and CAUSE_ID, of a note, tell of a lane, and lets in those that QUEUE is to claim now: their ids, of
 -- 19 digits, in IDS, behind those of IDS_BEFORE; up to ROOM. VERDICT is why no more are: E nothing waits, S it is shut,
 -- W the same, and what waits is known since this, P it is shut for a time, R there is no room for what waits, L the
--- first one is locked, Q the first one of an order is of a queue that is paused, M there may be more. What left the line
+-- first one is locked, Q the first of an order is of a queue that is paused, M there may be more. What left the line
 -- may still be in the index, as versions that an old transaction keeps, and is before the mark of the lane (LINE_KEY,
 -- LINE_ID): so the line is read from there. What has come to be before the mark has left a note, which moves it back.
 -- Of those that have not been read yet none is of a task with a number below NOTED_ID; 0: that is not known.

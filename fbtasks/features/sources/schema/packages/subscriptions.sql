@@ -51,9 +51,10 @@ BEGIN
 END^
 
 -- Gives up to MOST of the events that are kept since they had no handler to all that have been registered by now, the
--- oldest of each name first, and each into the lane that it would have had: by the one that has registered them, and by maintenance, since more may be kept, and
--- since who raised them may not have seen the handler yet, or may have committed when it was there already. Called
--- under the lock: between two registrations of one deployment the first handler alone would get them.
+-- oldest of each name first, and each into the lane that it would have had: by the one that has registered them, and
+-- by maintenance, since more may be kept, and since who raised them may not have seen the handler yet, or may have
+-- committed when it was there already. Called under the lock: between two registrations of one deployment the first
+-- handler alone would get them.
 PROCEDURE HAND_ON_EVENTS (MOST INTEGER)
 RETURNS (HANDED_ON INTEGER)
 AS
