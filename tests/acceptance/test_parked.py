@@ -61,8 +61,9 @@ def test_what_is_parked_costs_the_heartbeats_of_others_nothing(project, producer
 
     reads = beaten(9)
     print(f"{reads / 9:.0f} reads for each heartbeat")
-    # It looked when it started and when it began to hear events, and its maintenance for what is to be given up.
-    assert 6_000 < reads < 6 * 6_000
+    # It looked five or six times: when it started and when it began to hear events, and its maintenance for what is to
+    # be given up. The rest of what it does reads a hundred rows, and a look at each heartbeat would be nine more.
+    assert 6_000 < reads < 6 * 6_000 + 1_000
 
     # A name that it knows is found as soon as one of that name is parked.
     execute(producer, "UPDATE QUEUE_TASK SET NAME = 'proj.add', PAYLOAD = '[[2, 3], {}]' WHERE NAME = 'proj.unknown0'")
