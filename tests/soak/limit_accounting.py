@@ -66,7 +66,7 @@ def holding(ref, runs, account):
     run that begins when another one has returned is one that its worker, held up, did not know to be another's by then.
     """
     stalls = account.books.stalls
-    actions = [a["t"] for run in runs if run.id for a in account.books.actions.get(str(run.id), ())]
+    actions = [a for run in runs if run.id for a in account.books.actions.get(str(run.id), ())]
     for number, run in enumerate(runs):
         if any(each.outcome == "returned" for each in runs[:number]):
             continue
@@ -77,7 +77,7 @@ def holding(ref, runs, account):
             for fault in account.books.faults
             if hit(run, fault, stalls) and explains(run, fault, account.rules)
         ]
-        ends += [at for at in actions if at >= run.start]
+        ends += [max(action["t"], run.start) for action in actions if action["until"] >= run.start]
         if ends and min(ends) > run.start:
             yield run, run.start, min(ends)
 

@@ -349,6 +349,14 @@ def test_a_killed_worker_runs_tasks_until_it_has_ended():
     assert rules(story, DONE) == set()
 
 
+@pytest.mark.parametrize(("start", "has_place"), [(1.05, False), (1.15, True)])
+def test_a_run_that_begins_while_its_task_is_cancelled_may_have_no_place(start, has_place):
+    """The cancel is asked for at 1 and answered at 1.1; nothing but the worker's later end tells when the run ended."""
+    story = Story().has("alone", "a", start).operator(1, "cancel", "done", id="a").fault(2)
+    story.has("alone", "b", 1.2, 1.3, pid=21)
+    assert ("more tasks at once than the limit says" in rules(story, NOTHING)) == has_place
+
+
 def test_what_is_left_is_found():
     assert rules(Story(), NOTHING, left={"QUEUE_GATE": 1}) == {"something is left of tasks that have ended"}
 
