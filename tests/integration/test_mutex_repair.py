@@ -8,6 +8,7 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -221,6 +222,30 @@ def test_events_that_cannot_be_found_are_told_once(url, tmp_path):
                 blind.kill()
     assert said.read_bytes().count(b"are not found here (glibc ") == 1
     assert lines(said) == 1
+
+
+def test_a_process_that_has_closed_its_connections_misses_no_events(url):
+    script = """
+import sys, threading
+from fbtasks import FBTasks
+from fbtasks.firebird.embedded import mutex_repair as repair
+repair._EVERY = repair._ASKING = 0.01
+repair.BLIND = 3
+app = FBTasks("x", sys.argv[1])
+app.send_task("one")
+app.close()
+looks, done, look = [], threading.Event(), repair._end_deliveries
+def counted(*given):
+    looks.append(1)
+    if len(looks) > 20:
+        done.set()
+    return look(*given)
+repair._end_deliveries = counted
+assert done.wait(60)
+"""
+    command = [sys.executable, "-c", script, str(url)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_page_that_threads_of_two_processes_want_is_given_up(url, tmp_path):

@@ -79,7 +79,7 @@ _ENTERING: Final = 10.0
 PATIENCE: Final = 30
 """Looks in a row that find the same thread with the mutex of a table before it is believed to be stuck."""
 BLIND: Final = 30
-"""Looks in a row that find none of this process's events before it is believed that they cannot be found here."""
+"""Looks in a row that find threads asleep, and none for an event, before these are taken for not to be found here."""
 STUCK: Final = 75
 """The exit code of a process that ends for that (EX_TEMPFAIL of ``sysexits.h``: start it again)."""
 
@@ -177,10 +177,11 @@ class _Repair:
     def _free_and_post(self) -> None:
         """Frees what dead threads held at the last look, too, and posts the events that this process waits for."""
         held: set[_Held] = set()
-        sees_own = False
+        sees_own = sleeps = False
         for file, event, operation in _waits(self._files):
             is_own = _is_own(file, event)
             sees_own = sees_own or is_own
+            sleeps = sleeps or operation == _WAIT_BITSET
             holder = _dead_holder(file, event)
             if holder:
                 held.add((file, event + EVENT_MUTEX_AT, holder))
@@ -189,7 +190,7 @@ class _Repair:
         for file, mutex, _ in held & self._held:
             self._libc.pthread_mutex_unlock(ctypes.c_void_p(file.address + mutex))
         self._held = held - self._held
-        self._blind = 0 if sees_own or not self._files.files else self._blind + 1
+        self._blind = self._blind + 1 if sleeps and not sees_own else 0  # without a connection none sleeps
         if self._blind == BLIND:
             logger.warning(
                 "The events by which the engine's processes wake each other are not found here (%s): a process that is "
