@@ -43,7 +43,7 @@ TABLES = """
     WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_' AND RDB$RELATION_TYPE = 0
 """
 MAY_HOLD = {
-    # What belongs to everybody who knows its id, which is random.
+    # Rows that belong to everybody who knows their id, which is random.
     "FBTASKS_CELERY_API.CHORD_BEGIN": {"QUEUE_CELERY_CHORD"},
     "FBTASKS_CELERY_API.CHORD_SIZE": {"QUEUE_CELERY_CHORD"},
     "FBTASKS_CELERY_API.DELETE_VALUE": {"QUEUE_CELERY"},

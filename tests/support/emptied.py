@@ -41,7 +41,7 @@ REFUSE = (
     END
     """,
 )
-"""What refuses a change of the queue's schema, and counts all others."""
+"""Triggers that refuse a change of the queue's schema, and count all others."""
 CHANGES = "SELECT GEN_ID(TEST_DDL, 0), (SELECT COUNT(*) FROM RDB$USER_PRIVILEGES) FROM RDB$DATABASE"
 OBJECTS = """
 SELECT 'TRIGGER', TRIM(RDB$TRIGGER_NAME) FROM RDB$TRIGGERS WHERE RDB$SYSTEM_FLAG = 0

@@ -1,4 +1,4 @@
-"""What a test leaves in a database that others get."""
+"""Leftovers of a test in a database that others get."""
 
 import pytest
 
@@ -12,7 +12,7 @@ LEFT = "SELECT RDB$RELATION_NAME FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'O
 
 
 def leave(emptied, *statements):
-    """What a test does that gets a database. Returns the URL of that."""
+    """Does as a test that gets a database. Returns the URL of that."""
     with emptied.app() as app:
         for statement in statements:
             execute(app, statement)

@@ -53,7 +53,7 @@ def test_those_that_were_kept_go_into_the_lanes_of_later_ones_of_their_keys(app,
 
 
 def test_an_event_with_an_order_key_is_kept_behind_those_that_are_kept_still(app, session):
-    """Which are handed on in steps, when they are many."""
+    """Many of them are handed on in steps."""
     app.database.make_ready()
     for number in range(3):
         app.raise_event("paid", number, order_key="A")

@@ -106,7 +106,7 @@ BEGIN
         WHERE OWNER_ID = :OWNER_ID AND DUE_TIME IS DISTINCT FROM :NEXT_TIME;
 END^
 
--- Tells the workers of QUEUE that a task waits in a lane, at SORT_KEY of its line if it HAS_LINE, as the hook LINE says.
+-- Tells the workers of QUEUE that a task waits in a lane, at SORT_KEY of its line if it HAS_LINE (see the hook LINE).
 -- Where others are before it, as far as the caller sees, that note is read behind all those that may let something in.
 PRIVATE PROCEDURE JOIN_LINE (
     TASK_ID BIGINT, OWNER_ID INTEGER, LANE BIGINT, SORT_KEY SMALLINT, HAS_LINE SMALLINT, QUEUE QUEUE_NAME)
