@@ -142,7 +142,11 @@ class Database:
 
     def _open(self, charset: str | None = None) -> Session:
         session = Session(self.connect(charset=charset), self.url, queries())
-        self._use_packages(session)
+        try:
+            self._use_packages(session)
+        except BaseException:
+            session.close()
+            raise
         return session
 
     def _use_packages(self, session: Session) -> None:
@@ -173,7 +177,7 @@ class Database:
                 if found is not None and before in (None, found):
                     self.known.meet(found, met[0], seen)
                     return connection
-            except DatabaseUnavailable:
+            except BaseException:
                 connection.close()
                 raise
             connection.close()  # to which of the two it is cannot be told

@@ -56,7 +56,7 @@ def connect(
             connection = _create(url, page_size, fill) if create else _attach(url, charset)
         try:
             facts = _enter(connection, url)
-        except Exception:
+        except BaseException:
             discard(connection)
             raise
         if facts.version < 5.0:

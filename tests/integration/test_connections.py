@@ -8,6 +8,7 @@ import threading
 import warnings
 
 import pytest
+from support.proxy import before
 from support.sql import execute, kill_connection, one, rows
 
 from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeout, QueueFull
@@ -250,3 +251,31 @@ def test_a_statement_that_the_end_of_its_connection_has_freed_is_freed_without_a
         statement._istmt.free()
         connection.close()
     assert statement._istmt is None
+
+
+def test_a_connection_that_is_cut_while_it_is_opened_is_closed(app, url, monkeypatch):
+    app.migrate()
+    opened, connect = [], connections.connect
+
+    def remembered(*arguments, **options):
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(connections, "connect", remembered)
+    with before(url) as proxy:
+        far = FBTasks("far", proxy.url, auto_migrate=False)
+        far.database.open().close()
+        before_it = proxy.passed["to_client"]
+        far.database.open().close()
+        size = proxy.passed["to_client"] - before_it
+        failed = 0
+        for passed in range(1, size, size // 40):
+            proxy.cut_after(passed, "to_client")
+            try:
+                far.database.open().close()
+            except DatabaseUnavailable:
+                failed += 1
+            proxy.disarm()
+        far.close()
+    assert failed > 30
+    assert [connection for connection in opened if not connection.is_closed()] == []
