@@ -2,18 +2,16 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
+from support.trees import nodes, trees
 
-import fbtasks
 from fbtasks.database.packages import Routine, calls, packages, queries
 from fbtasks.database.schema import named_queries, ours
 
 NAME = re.compile(r"FBTASKS_[A-Z_]+\.[A-Z_]+")
 RUN = ("call", "execute", "packed", "parts", "read", "read_in_parts", "rows", "value")
 ONLY_CALLS = re.compile(r"(?:SELECT (?!.*CURRENT_)[\w\s,]+ FROM|EXECUTE PROCEDURE)\s+FBTASKS_\w+\.\w+(?:\([?,\s]*\))?")
-TREES = [ast.parse(path.read_text("utf-8")) for path in Path(fbtasks.__file__).parent.rglob("*.py")]
 
 
 def texts_of(tree):
@@ -33,7 +31,7 @@ def test_every_procedure_that_is_named_is_there_and_given_what_it_takes():
     """Of those that are given some values with a star, only that these are not too many."""
     takes = {f"{package}.{each.name}": len(each.parameters) for package, of in packages().items() for each in of}
     wrong, count = [], 0
-    for tree in TREES:
+    for tree in trees().values():
         found = list(calls_in(tree))
         count += len(found)
         wrong += {name for name in texts_of(tree) if NAME.fullmatch(name)} - {name for name, _, _ in found}
@@ -53,15 +51,14 @@ def test_every_procedure_that_is_named_is_there_and_given_what_it_takes():
 def test_every_query_that_is_named_is_there_and_every_query_is_named():
     named = {
         node.args[0].value
-        for tree in TREES
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RUN
+        for _, node in nodes(ast.Call)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in RUN
         if node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
     }
     known = named_queries(0).keys()
     assert {name for name in named - known if re.fullmatch("[a-z_]+", name)} <= {"rb", "ascii", "utf-8"}
     of_features = {f"unfinished_{part.name}" for part in ours()}  # named as the features are that the database has
-    assert known - of_features - set().union(*map(texts_of, TREES)) == set()
+    assert known - of_features - set().union(*map(texts_of, trees().values())) == set()
 
 
 def test_no_query_is_but_the_call_of_a_procedure():

@@ -2,22 +2,18 @@
 
 import ast
 import re
-from pathlib import Path
 
-import fbtasks
-
-PACKAGE = Path(fbtasks.__file__).parent
+from support.trees import PACKAGE, nodes, trees
 
 
 def uses(module, name):
     """The files of the package that use *name* of a module imported as *module*."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and node.attr == name:
-                if isinstance(node.value, ast.Name) and node.value.id == module:
-                    yield path.relative_to(PACKAGE).as_posix()
-            elif isinstance(node, ast.ImportFrom) and node.module == f"fbtasks.queue.{module}":
-                yield from (path.relative_to(PACKAGE).as_posix() for each in node.names if each.name == name)
+    for path, node in nodes(ast.Attribute, ast.ImportFrom):
+        if isinstance(node, ast.Attribute):
+            if node.attr == name and isinstance(node.value, ast.Name) and node.value.id == module:
+                yield path
+        elif node.module == f"fbtasks.queue.{module}":
+            yield from (path for alias in node.names if alias.name == name)
 
 
 def test_the_time_and_pauses_are_those_of_one_module():
@@ -28,20 +24,19 @@ def test_the_time_and_pauses_are_those_of_one_module():
 
 def waiting_by_the_clock_of_threads():
     """The files that call ``Condition.wait_for`` with a time limit."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if called.endswith(".wait_for") and called != "clock.wait_for" and len(node.args) + len(node.keywords) > 1:
-                yield path.relative_to(PACKAGE).as_posix()
+    for path, call in nodes(ast.Call):
+        name = call.func if isinstance(call.func, ast.Attribute) else ast.Attribute(attr="")
+        has_limit = len(call.args) + len(call.keywords) > 1
+        if name.attr == "wait_for" and has_limit and ast.unparse(name) != "clock.wait_for":
+            yield path
 
 
 def importing(module):
     """The files of the package that import *module*."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-            if module in named or (isinstance(node, ast.ImportFrom) and node.module == module):
-                yield path.relative_to(PACKAGE).as_posix()
+    for path, node in nodes(ast.Import, ast.ImportFrom):
+        named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+        if module in named:
+            yield path
 
 
 def test_handlers_of_signals_are_set_in_one_module():
@@ -81,5 +76,5 @@ def test_words_of_commands_in_messages_are_quoted_by_one_function():
         assert unquoted(ast.parse(wrong)) == [1]
     sources = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
     named = {path: source for path, source in sources.items() if re.search(r"(?<!from )fbtasks [a-z]", source)}
-    found = {path: unquoted(ast.parse(source)) for path, source in named.items()}
+    found = {path: unquoted(trees()[path]) for path in named}
     assert {path: lines for path, lines in found.items() if lines} == {}
