@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: demo soak bench test test-server test-web machines depth lint check clean
+.PHONY: demo soak bench test test-thorough test-server test-web machines depth lint check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   runs four examples with real workers"
 	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them; SLOW=1: more variants)"
+	@echo "make test-thorough  runs the tests that show at length what others show in short: depths, kills, upgrades"
 	@echo "make test-server  runs the tests on a Firebird server, which it fetches, starts and stops (TESTS=...), and those of Celery"
 	@echo "make test-web  passes the tests of the dashboard in Chromium (WRITE=1: makes the pictures in docs anew)"
 	@echo "make machines  varies what machines vary: time zones, namespaces, signals, users, character sets (all variants)"
@@ -23,17 +24,21 @@ demo: $(VENV)/ready
 	@echo "== Running the demo"
 	@$(BIN)/python examples/demo.py
 
-# Tests wait as long as they compute: three to a processor, each process with folders and databases of its own.
-JOBS ?= $(shell n=$$(($$(nproc 2>/dev/null || echo 2) * 3)); echo $$((n < 12 ? n : 12)))
+# Tests wait as long as they compute: five to two processors, each process with folders and databases of its own.
+JOBS ?= $(shell n=$$(($$(nproc 2>/dev/null || echo 2) * 5 / 2)); echo $$((n < 12 ? n : 12)))
 TESTS ?=
 SLOW ?=
 test: $(VENV)/ready
 	@echo "== Running the tests ($(JOBS) side by side)"
 	@FBTASKS_SLOW=$(SLOW) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
+test-thorough: $(VENV)/ready
+	@echo "== Running the thorough tests ($(JOBS) side by side)"
+	@FBTASKS_THOROUGH=1 FBTASKS_SLOW=$(SLOW) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m thorough $(TESTS)
+
 test-server: $(VENV)/server-ready
 	@echo "== Running the tests on a Firebird server ($(JOBS) side by side)"
-	@PYTHON=$(BIN)/python FBTASKS_SLOW=$(SLOW) tools/server.sh run $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+	@PYTHON=$(BIN)/python FBTASKS_THOROUGH=1 FBTASKS_SLOW=$(SLOW) tools/server.sh run $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 ifeq ($(TESTS),)
 	@echo "== Running the tests that ship with kombu and Celery"
 	@PYTHON=$(BIN)/python tools/server.sh run sh -ec '\

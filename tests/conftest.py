@@ -79,9 +79,10 @@ def pytest_collection_finish():
 
 def pytest_collection_modifyitems(config, items):
     if not os.environ.get("FBTASKS_SLOW"):
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+        without = {"slow"} if os.environ.get("FBTASKS_THOROUGH") else {"slow", "thorough"}
+        left_out = [item for item in items if without.intersection(mark.name for mark in item.iter_markers())]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     # One process begins with the long ones, and the others take over what it has not come to when they are done.
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:

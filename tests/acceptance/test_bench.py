@@ -79,6 +79,7 @@ def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents,
             "wanted": "at most 1.2", "reached": "not decided"} in found["targets"]  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
 def test_an_interrupted_run_clears_up(project, contents, wait_for, number):
     before = contents()

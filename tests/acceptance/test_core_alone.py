@@ -11,6 +11,7 @@ TESTS = Path(__file__).parents[1]
 PARTS = ("enqueue", "finish", "retries", "results", "transitions")
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.acceptance
 @pytest.mark.embedded("it runs tests that run on a server themselves")

@@ -153,6 +153,7 @@ def worker(folder, *arguments):
             process.terminate()
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.acceptance
 @pytest.mark.embedded("the page has a file of its own")

@@ -22,6 +22,7 @@ def run(example, number, url, folder):
     return done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.acceptance
 def test_rows_that_appear_in_a_table_are_handled_in_order_and_in_parallel(url, tmp_path):
@@ -52,6 +53,7 @@ def test_it_fails_when_rows_are_lost_doubled_or_out_of_order(monkeypatch, called
         assert left.value.code == said
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.acceptance
 def test_orders_become_invoices_by_a_schedule_a_limit_and_a_chord(url, tmp_path):

@@ -7,7 +7,12 @@ import sys
 import pytest
 from support.forkserver import forkserver
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.embedded("it copies and moves the file"), pytest.mark.long]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.embedded("it copies and moves the file"),
+    pytest.mark.long,
+    pytest.mark.thorough,
+]
 
 APP = """
 from fbtasks import FBTasks

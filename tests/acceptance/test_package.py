@@ -23,6 +23,7 @@ def run(*command, cwd):
     return done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["wheel", pytest.param("sdist", marks=pytest.mark.slow)])
 def test_what_is_built_can_be_installed_and_used(kind, tmp_path):
@@ -74,6 +75,7 @@ def test_what_is_built_can_be_installed_and_used(kind, tmp_path):
     assert (site / "fbtasks" / "py.typed").exists()
 
 
+@pytest.mark.thorough
 def test_the_source_distribution_can_set_up_a_working_copy(tmp_path):
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=TOP)
     (built,) = tmp_path.iterdir()

@@ -209,6 +209,7 @@ def test_every_column_of_every_table_is_described(app):
     assert named == procedures
 
 
+@pytest.mark.thorough
 @pytest.mark.acceptance
 @pytest.mark.embedded("the page has a file of its own")
 def test_the_testing_pages_example_is_a_test_that_passes(tmp_path):

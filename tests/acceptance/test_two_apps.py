@@ -46,6 +46,7 @@ def parked(app, number):
     return one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE ID = ? AND STATE = ?", number, State.PARKED)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("order", [("audited", "proj"), slow(("proj", "audited"))])
 def test_each_keeps_what_the_other_has_made(two, wait_for, order):
     for name in order:

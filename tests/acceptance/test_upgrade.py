@@ -121,6 +121,7 @@ def migration(project, release):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.parametrize("kills", KILLS)
 def test_an_upgrade_under_load(project, following, wait_for, kills):

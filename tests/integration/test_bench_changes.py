@@ -58,6 +58,7 @@ def terms(member, url):
     return {"columns": columns, "rows": rows, "facts": facts, "forced": facts[0][0], "log": [n for _, n in log]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "group",
     [CHANGES[0], *(pytest.param(group, marks=pytest.mark.slow) for group in CHANGES[1:])],
@@ -91,6 +92,7 @@ def test_both_sides_handle_the_same_changes_of_the_same_table(bench, monkeypatch
     assert group.ours.children * group.ours.workers == group.beside[0].processes
 
 
+@pytest.mark.thorough
 def test_rows_are_written_to_both_tables_and_captured_in_one(bench, monkeypatch):
     found = []
 

@@ -89,6 +89,7 @@ def test_what_was_connected_before_goes_on_and_claims_nothing_more(app, next_tex
     assert migrated() == "up to date.\n"
 
 
+@pytest.mark.thorough
 def test_what_a_cut_migration_has_left_goes_with_the_next(app, next_text, monkeypatch):
     app.migrate()
     next_text()

@@ -34,6 +34,7 @@ UNUSED = shutil.ignore_patterns(
 """Packages that a program which enqueues does not import."""
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become two other users")
 def test_two_users_of_one_group_share_a_file():

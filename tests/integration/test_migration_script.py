@@ -140,6 +140,7 @@ def test_the_script_makes_in_an_empty_database_what_the_migration_makes(database
     assert printed(scripted) == f"-- {scripted}: up to date, nothing to run.\n"
 
 
+@pytest.mark.thorough
 def test_of_a_queue_that_is_there_it_has_what_is_missing(database, copied_to, tmp_path):
     """The features that it lacks, its packages anew, and the rights of roles on these."""
     core = database("core")

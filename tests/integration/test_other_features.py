@@ -469,6 +469,7 @@ def test_what_it_says_of_tasks_and_finds_wrong_is_shown(with_audit, module, url,
     assert re.search(r"^audit +1 +yes +ENDED ENQUEUED", capsys.readouterr().out, re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_one_of_another_distribution_is_dropped_when_nothing_needs_it(with_audit, without, module, url, capsys):
     waiting = with_audit.tasks["add"].delay(1, 2)
     with_audit.close()

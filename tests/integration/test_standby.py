@@ -120,6 +120,7 @@ SCHEMA = ["QUEUE_COLLECTED", "QUEUE_FEATURE", "QUEUE_GENERATION", "QUEUE_IDENTIT
 """Tables that are written when a database is made or migrated, before the copy is."""
 
 
+@pytest.mark.thorough
 @pytest.mark.embedded("it configures the replication of the engine in this process")
 def test_the_copy_has_what_the_primary_has_and_takes_over(template, tmp_path):
     """Each feature has run once, with the engine's own replication. Then the copy is promoted and adopted."""

@@ -32,6 +32,7 @@ for folder in (here, there, here):
 """
 
 
+@pytest.mark.thorough
 def test_the_second_path_is_no_copy_and_a_copy_is_refused(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()

@@ -70,6 +70,7 @@ def read_only(tmp_path):
     return run
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_written_is_named_and_tmpdir_is_followed(read_only):
     data = read_only.folder
     program = (sys.executable, "-c", PROGRAM, f"firebird://{data}/q.fdb")

@@ -70,6 +70,7 @@ def test_a_shutdown_that_a_commit_meets_is_told_as_one(app, caplog):
     assert [(record.levelname, SAID in record.message) for record in caplog.records] == [("WARNING", True)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "mode",
     [

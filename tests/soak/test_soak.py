@@ -17,6 +17,7 @@ POOL = "threads"
 """Its workers have a child with several tasks at once. Tests of acceptance kill workers of ``processes``."""
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_four_seconds_of_faults_leave_every_task_accounted_for(tmp_path):
     done = subprocess.run(

@@ -129,6 +129,7 @@ print([each["request"]["id"] for each in known] == [sent.id])
 SLOW_POOLS = [pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads", "solo")]
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.parametrize("pool", ["prefork", *SLOW_POOLS])
 def test_the_example_project_and_chords_of_every_shape(celery, app, wait_for, pool):
@@ -198,6 +199,7 @@ def test_a_killed_workers_task_runs_again_once_and_soon(celery, app, wait_for):
     assert log.read_text().count("received") == 1
 
 
+@pytest.mark.thorough
 def test_a_poisonous_message_ends_so_many_workers_and_no_more(celery, app, wait_for):
     """What Celery's consumer takes for an error of its own ends the worker, and the message is given back."""
     with (celery.folder / "shop.py").open("a") as file:
@@ -295,6 +297,7 @@ ACTIONS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_every_page_and_action_of_flower(celery, wait_for):
     pytest.importorskip("flower", reason="Flower is not installed: pip install flower")

@@ -94,6 +94,7 @@ def asked(app, session):
     yield "the audit", lambda: store.audit(session)
 
 
+@pytest.mark.thorough
 @pytest.mark.embedded("a server reads the same pages")
 @pytest.mark.parametrize("many", [50_000, slow(1_000_000)])
 def test_what_is_asked_costs_the_same_with_many_tasks(app, session, monkeypatch, many):

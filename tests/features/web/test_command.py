@@ -108,6 +108,7 @@ def test_it_can_be_ended_while_it_waits():
     assert said == ("", "")
 
 
+@pytest.mark.thorough
 @pytest.mark.acceptance
 @pytest.mark.embedded("the demo has a file of its own")
 def test_the_demo_begins_with_a_past_and_leaves_nothing_behind(tmp_path, monkeypatch, wait_for):
