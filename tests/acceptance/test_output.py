@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import pytest
 from rich.cells import cell_len
+from support.golden import kept
 from support.programs import command_line
 from support.sql import NOW, execute, one
 from support.users import with_role
@@ -377,6 +378,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     # A log, what Prometheus reads, tables of its own, one that leaves nothing (integration/test_uninstall.py), and one
     # for a task that runs (features/stacks/test_stacks.py).
     without = {("worker",), ("metrics",), ("sql",), ("uninstall",), ("web",), ("inspect", "stack")}
+    shapes = []
     for path, command in json_commands():
         if path in without:
             continue
@@ -387,6 +389,15 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
             assert isinstance(found, list)
         else:
             assert {key: found[key] for key in wanted} == wanted
+        shapes.append(f"{' '.join(path)}: {shape(found)}")
+    assert shapes == kept(Path(__file__).with_name("json.txt"), shapes)
+
+
+def shape(value):
+    """The names of the fields of JSON, in order, and of those of the first value in each list."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(name + shape(inner) for name, inner in value.items()) + "}"
+    return "[" + "".join(map(shape, value[:1])) + "]" if isinstance(value, list) else ""
 
 
 def test_the_shapes_of_json_are_those_of_the_page(shop, fb):
