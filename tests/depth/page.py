@@ -9,7 +9,7 @@ HEAD = """# What it costs when much waits
 Page fetches of one operation, by all processes that take part: with a thousand of something in the database, with
 many more, and then after the operation was done often. A fetch is a look at one page of the database, in memory or
 on disk. How many there are depends on the engine and the schema, not on the machine. `make depth` writes this page,
-and `make test` compares smaller depths: [how](../how-to/benchmark.md#depth).
+and `make test-thorough` compares smaller depths: [how](../how-to/benchmark.md#depth).
 
 The embedded engine, one process, a cache of 512 pages. A command of `fbtasks` fetches about 3,000 pages before it
 begins, since it connects; they are not taken off here. Seconds and megabytes are those of one machine.
