@@ -317,20 +317,30 @@ class AlarmInterrupts(Interrupts):
             yield
             return
         begun = self.beaten = clock.monotonic()
+        program = signal.getsignal(signal.SIGALRM)
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        rings_at = begun + left if left > 0 else math.inf
+        """When the alarm of the program rings, which had the timer: pytest-timeout sets one, for example."""
 
         def arm() -> None:
             moments = [begun + limit for limit in (soft, hard) if limit is not None]
             if quiet is not None:
                 moments.append(self.beaten + quiet)
+            if callable(program):
+                moments.append(rings_at)
             left = min(moments, default=math.inf) - clock.monotonic()
             if left < math.inf:
                 signal.setitimer(signal.ITIMER_REAL, max(left, _SHORTEST))
 
-        def ring(_number: int, _frame: FrameType | None) -> None:
-            nonlocal soft
+        def ring(number: int, frame: FrameType | None) -> None:
+            nonlocal soft, rings_at
             now = clock.monotonic()
             error: BaseException | None = None
-            if hard is not None and now >= begun + hard:
+            if callable(program) and now >= rings_at:
+                rings_at = now + interval if interval > 0 else math.inf
+                arm()  # a limit that is over as well rings next
+                program(number, frame)
+            elif hard is not None and now >= begun + hard:
                 error = TimeLimitExceeded()
             elif quiet is not None and now >= self.beaten + quiet:
                 error = HeartbeatTimeout()
@@ -341,9 +351,13 @@ class AlarmInterrupts(Interrupts):
             if error is not None:
                 self._raise(task, error)
 
-        with answering((signal.SIGALRM,), ring):
-            arm()
-            try:
-                yield
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            with answering((signal.SIGALRM,), ring):
+                arm()
+                try:
+                    yield
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            if rings_at < math.inf:
+                signal.setitimer(signal.ITIMER_REAL, max(rings_at - clock.monotonic(), _SHORTEST), interval)

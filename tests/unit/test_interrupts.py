@@ -127,6 +127,43 @@ def run_by_itself(_, coroutine):
     asyncio.run(coroutine)
 
 
+@pytest.fixture
+def alarm():
+    """The times at which the program's own alarm has rung."""
+    rung = []
+    former = signal.signal(signal.SIGALRM, lambda *_: rung.append(time.monotonic()))
+    yield rung
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, former)
+
+
+@pytest.mark.parametrize("soft", [None, 0.02])
+def test_the_alarm_of_the_program_is_kept_while_a_task_has_limits(alarm, soft):
+    handler = signal.getsignal(signal.SIGALRM)
+    interrupts = AlarmInterrupts()
+    interrupts.limits = soft, 30.0, None
+    signal.setitimer(signal.ITIMER_REAL, 60, 7)
+    with suppress(SoftTimeLimitExceeded), interrupts.window(1):
+        time.sleep(0.04)
+    left, interval = signal.getitimer(signal.ITIMER_REAL)
+    assert (50 < left < 60, interval) == (True, 7)
+    assert signal.getsignal(signal.SIGALRM) is handler
+    assert alarm == []
+
+
+def test_the_alarm_of_the_program_rings_while_a_task_runs_and_its_limits_hold(alarm):
+    interrupts = AlarmInterrupts()
+    interrupts.limits = 0.3, None, None
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    with pytest.raises(SoftTimeLimitExceeded), interrupts.window(1):
+        while True:
+            time.sleep(0.001)
+    rung = len(alarm)
+    assert rung > 2
+    while len(alarm) == rung:
+        time.sleep(0.001)
+
+
 @pytest.fixture(params=[SOFT, STOP, "alarm", "halt"])
 def interruption(request, aims):
     """An interruption of the task 1: what knows it, what makes it come, and what it is in the task."""
