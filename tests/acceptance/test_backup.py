@@ -51,6 +51,7 @@ def names(folder):
     return sorted(each.name for each in folder.iterdir() if each.name not in (".fbtasks", "__pycache__"))
 
 
+@pytest.mark.thorough
 def test_nothing_is_lost_that_was_committed_before_a_backup_under_load(project, tmp_path, wait_for):
     project.write(TASKS)
     with closing(FBTasks("a", project.url)) as app:

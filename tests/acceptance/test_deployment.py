@@ -36,6 +36,7 @@ def start(project, wait_for, name, source):
     return process
 
 
+@pytest.mark.thorough
 def test_two_versions_of_an_application_run_side_by_side(project, wait_for, url):
     """A name that the old one does not know is parked by it and run by the new one; a former name is run by both."""
     app = FBTasks("caller", url)

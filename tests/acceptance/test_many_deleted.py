@@ -36,6 +36,7 @@ def interrupted(project, *arguments):
     return said.decode()
 
 
+@pytest.mark.thorough
 def test_an_interrupted_purge_says_what_it_has_deleted(project, app):
     app.migrate()
     task = app.task(lambda: None, name="proj.nothing", ignore_result=True)

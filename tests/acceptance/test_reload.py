@@ -80,6 +80,7 @@ def test_a_changed_file_is_loaded_when_what_runs_has_ended(project, develop, wai
     app.close()
 
 
+@pytest.mark.thorough
 def test_code_that_cannot_be_imported_is_told_and_a_change_or_a_signal_waited_for(project, develop, wait_for, url):
     process, write = develop("-P", "threads")
     app = FBTasks("caller", url)

@@ -169,6 +169,7 @@ def imports(project):
     return len(path.read_text()) if path.exists() else 0
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_a_worker_whose_first_child_is_killed_or_short_of_something_starts_another(project, producer, wait_for):
     project.write(IMPORT + SOURCE)
@@ -187,6 +188,7 @@ def test_a_worker_whose_first_child_is_killed_or_short_of_something_starts_anoth
     )
 
 
+@pytest.mark.thorough
 def test_a_worker_whose_children_all_die_while_they_import_the_app_ends(project, producer):
     project.write(IMPORT + SOURCE)
     (project.folder / "kill always").touch()

@@ -50,6 +50,7 @@ def migrated(url, capsys):
     return run
 
 
+@pytest.mark.thorough
 def test_what_was_connected_before_goes_on_and_claims_nothing_more(app, next_text, url, migrated):
     add = app.task(name="add")(lambda a, b: a + b)
     running, waiting = add.delay(1, 2), add.delay(3, 4)

@@ -124,6 +124,7 @@ def printed(capsys):
     return run
 
 
+@pytest.mark.thorough
 def test_the_script_makes_in_an_empty_database_what_the_migration_makes(database, template, copied_to, printed):
     missing = database("missing", empty=False)
     script = printed(missing)

@@ -109,6 +109,7 @@ def extras(app):
     return one(app, "SELECT COUNT(*) FROM QUEUE_EXTRA")
 
 
+@pytest.mark.thorough
 def test_an_app_without_the_feature_changes_nothing_of_it(with_audit, without, monkeypatch):
     """Neither with a migration that has nothing to do, nor with one that makes the next generation."""
     without.migrate()
@@ -211,6 +212,7 @@ def test_a_worker_without_it_parks_the_task_and_says_why(with_audit, without, ur
     assert str(error).startswith("no worker has the feature audit, which this task needs: start one")
 
 
+@pytest.mark.thorough
 def test_a_next_version_is_made_beside_the_former_one(with_audit, folder, url):
     (folder / "migrations" / "0002_who.sql").write_text("ALTER TABLE AUDIT_TRAIL ADD WHO VARCHAR(63);\n")
     package = folder / "packages" / "audit.sql"

@@ -67,6 +67,7 @@ def shop(url):
         yield app
 
 
+@pytest.mark.thorough
 def test_the_database_is_as_it_was_before_and_may_have_a_queue_again(without, capsys):
     shop = without
     url, before = shop.settings.url, objects(shop.settings.url)

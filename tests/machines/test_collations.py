@@ -58,6 +58,7 @@ def sorted_app(tmp_path_factory, template):
         yield app
 
 
+@pytest.mark.thorough
 def test_nothing_in_the_schema_takes_a_default_collation(sorted_app):
     """NONE, OCTETS and ASCII have one collation each, which compares bytes, and the engine makes no other for them."""
     found = rows(

@@ -93,6 +93,7 @@ def marks(app):
     )
 
 
+@pytest.mark.thorough
 def test_a_restored_backup_goes_on_once_it_is_adopted(project):
     shop = Shop(project.url)
     script(shop.app, *TABLES)
