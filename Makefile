@@ -86,6 +86,7 @@ $(BENCH_VENV)/ready: benchmarks/requirements.txt tools/bench-setup.sh
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
