@@ -25,9 +25,8 @@ def test_the_time_and_pauses_are_those_of_one_module():
 def waiting_by_the_clock_of_threads():
     """The files that call ``Condition.wait_for`` with a time limit."""
     for path, call in nodes(ast.Call):
-        name = call.func if isinstance(call.func, ast.Attribute) else ast.Attribute(attr="")
         has_limit = len(call.args) + len(call.keywords) > 1
-        if name.attr == "wait_for" and has_limit and ast.unparse(name) != "clock.wait_for":
+        if getattr(call.func, "attr", "") == "wait_for" and has_limit and ast.unparse(call.func) != "clock.wait_for":
             yield path
 
 
@@ -75,6 +74,5 @@ def test_words_of_commands_in_messages_are_quoted_by_one_function():
     for wrong in ('f"Run: fbtasks retry {task}"', '"see: fbtasks inspect task %s"', 'f"{a} " f"(fbtasks a -b {c.d})"'):
         assert unquoted(ast.parse(wrong)) == [1]
     sources = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
-    named = {path: source for path, source in sources.items() if re.search(r"(?<!from )fbtasks [a-z]", source)}
-    found = {path: unquoted(trees()[path]) for path in named}
-    assert {path: lines for path, lines in found.items() if lines} == {}
+    named = [path for path, source in sources.items() if re.search(r"(?<!from )fbtasks [a-z]", source)]
+    assert {path: lines for path in named if (lines := unquoted(trees()[path]))} == {}
